@@ -77,7 +77,7 @@ _FACTS = (
 
 def sarif(findings: Sequence[Finding], summary: Values, rules: Mapping[str, Values], headline: str) -> str:
     """Return the SARIF file. ``rules``: those that ran, by id, with ``title``, ``family``, ``sections`` and
-    ``kinds``."""
+    ``former_ids``."""
     numbers = {name: number for number, name in enumerate(rules)}
     tool = summary["tool"]
     run = {
@@ -104,7 +104,7 @@ def sarif(findings: Sequence[Finding], summary: Values, rules: Mapping[str, Valu
 
 def _rule(name: str, rule: Values) -> Fields:
     sections = rule["sections"]
-    former = [kind for kind in rule.get("kinds") or () if kind != name]
+    former = list(rule.get("former_ids") or ())
     return {
         "id": name,
         **({"deprecatedIds": former} if former else {}),  # by which results of earlier versions are found

@@ -267,7 +267,7 @@ def sentences(remedy: str) -> list[tuple[str, str]]:
             parts[-1] = ("text", parts[-1][1] + text)
         else:
             parts.append((kind if kind == "command" else "text", text))
-    tidy = [(kind, text if kind == "command" else text.strip(" ;:")) for kind, text in parts]
+    tidy = [(kind, text if kind == "command" else text.strip(" ;")) for kind, text in parts]
     return [(kind, text) for kind, text in tidy if text]
 
 

@@ -90,7 +90,7 @@ def writer(log: LogView, c: OffsetCommit) -> str:
     if c.plain:
         return "a commit outside a transaction"
     owner = log.owner(c.producer_id)
-    return f"producer {c.producer_id}" + (f" (transactional id {owner})" if owner is not None else "")
+    return f"producer id {c.producer_id}" + (f" (transactional id {owner})" if owner is not None else "")
 
 
 def place_of(c: OffsetCommit) -> str:
@@ -102,21 +102,20 @@ def place_of(c: OffsetCommit) -> str:
     "pending-offsets-blocked",
     when={
         "error": "while it is young",
-        "warning": "within its time-out",
+        "warning": "within its timeout",
         "info": "while it may be in flight",
     },
 )
 def pending_offsets_blocked(log: LogView) -> Iterator[Finding]:
-    """Committed offsets wait for a transaction that does not end
+    """Committed offsets wait for a transaction that does not complete
 
-    Checks: a transaction with offset commits that is open in __consumer_offsets and hangs, or is open for longer than
-    its time-out and half a minute; within a time-out that its coordinator knows, a warning beyond an hour.
-    Why it matters: members that fetch stable offsets get UNSTABLE_OFFSET_COMMIT for these partitions and cannot start
-    to read them, from now until somebody writes the marker.
-    Can be wrong: files copied from a running broker at different times (then the finding says that it may be in
-    flight).
-    What to do: what the finding says: where its coordinator has nothing open, kafka-transactions.sh abort on the
-    __consumer_offsets partition with its start offset; else its coordinator has to end it.
+    Checks: a transaction with offset commits is open in __consumer_offsets. It is hanging, or open past its timeout and
+    half a minute. Within a timeout known to the coordinator, it is a warning after an hour.
+    Why it matters: members that fetch stable offsets get UNSTABLE_OFFSET_COMMIT for these partitions. They cannot start
+    to read them until the marker is written.
+    Can be wrong: files copied from a running broker at different times (reported as in flight).
+    What to do: follow the finding: if the coordinator has no open transaction of its id, run kafka-transactions.sh
+    abort on the __consumer_offsets partition with its start offset. Otherwise its coordinator has to end it.
     Source: KIP-447
     """
     commits = watched(log).pending
@@ -138,12 +137,12 @@ def _blocked(log: LogView, t: Transaction, pending: list[OffsetCommit], severity
     partitions = [f"{c.place.group}: {c.place.partition}" for c in pending]
     names = ", ".join(groups[:3]) + (" and others" if len(groups) > 3 else "")
     message = (
-        f"The offsets of {names} on {plural(len(pending), 'partition')} wait for the transaction of {who(t)}, open in "
-        f"{log.name} since offset {t.first_offset}: members that need stable offsets cannot start there"
+        f"Offsets of {names} on {plural(len(pending), 'partition')} are blocked by the transaction of {who(t)}, open "
+        f"in {log.name} since offset {t.first_offset}: members that need stable offsets cannot start there"
     )
     return log.finding(
         severity,
-        message + (" (the files may have been copied at different times)" if t.is_unknown else ""),
+        message + (" (the files may be copied at different times)" if t.is_unknown else ""),
         doubt=t.is_unknown,
         data=t.row,
         transactional_id=t.transactional_id,
@@ -163,22 +162,23 @@ def _blocked(log: LogView, t: Transaction, pending: list[OffsetCommit], severity
 @rule(
     "interleaved-offset-producers",
     when={
-        "error": "where the offset does not rise",
-        "warning": "before what the log has whole",
-        "info": "else",
+        "error": "if the offset does not rise",
+        "warning": "before the uncompacted part of the log",
+        "info": "otherwise",
     },
 )
 def interleaved_offset_producers(log: LogView) -> Iterator[Finding]:
-    """Two producers take turns in committing one partition of a group
+    """Two producers commit one partition of a group in turn
 
-    Checks: transactional commits of one group partition by producers p, q and p again, with no new generation of the
-    group between the first and the last, and without records of the group that tell who owned the partition. An error
-    where p's second offset is not above q's; else one info a group. Aborted transactions do not count. One owner with
-    many producers is a pool, as Spring-Kafka and Klife keep them; who commits for two owners is a zombie.
-    Why it matters: one partition has one owner in a generation. Two of them process the same records.
-    Can be wrong: consumers that assign partitions by hand; groups that are shared on purpose; an application that
-    commits where it stands although nothing has come.
-    What to do: find both instances by their transactional ids; see that each sends its group metadata with its offsets.
+    Checks: producers p, q and p again commit one group partition in transactions. The group has no new generation
+    between the first and the last commit, and its records do not show the owner of the partition. It is an error if p's
+    second offset is not above q's, otherwise one info per group. Aborted transactions do not count. One owner with many
+    producers is a pool, as in Spring-Kafka and Klife; a producer that commits for two owners is a zombie.
+    Why it matters: a partition has one owner in a generation. Two owners process the same records.
+    Can be wrong: consumers with manually assigned partitions; intentionally shared groups; an application that commits
+    the same position again without new records.
+    What to do: find both instances by their transactional ids; make sure that each sends its group metadata with its
+    offsets.
     Source: KIP-447
     """
     for turns, times in _one_per_group(watched(log).interleaved, lambda t: "" if t.grave else t.again.place.group):
@@ -199,21 +199,21 @@ def _one_per_group(items: Iterable[T], group_of: Callable[[T], str]) -> Iterator
 def _in_turn(log: LogView, turns: AlternatingCommits, times: int) -> Finding:
     first, other, c = turns
     severity = "error" if first.record_offset >= whole_from(log) else lowered("error")
-    pool = f"two owners, or one with a pool of producers{_times(times)}"
+    pool = f"two owners, or one owner with a pool of producers{_times(times)}"
     why = "both may process the same input" if turns.grave else pool
     return at_commit(
         log,
         severity if turns.grave else "info",
         c,
-        f"{writer(log, c)} and {writer(log, other)} take turns in committing {place_of(c)} within one generation: "
-        f"{first.value}, {other.value}, {c.value}: {why}",
+        f"{writer(log, c)} and {writer(log, other)} commit {place_of(c)} in turn within one generation (offsets "
+        f"{first.value}, {other.value}, {c.value}): {why}",
         if_true=None if turns.grave else severity,
         evidence={
             "other_producer_id": other.producer_id,
             "offsets": [first.value, other.value, c.value],
             "record_offsets": [first.record_offset, other.record_offset, c.record_offset],
             "confidence": "likely",
-            **({} if turns.grave else {"confidence": "undecidable", "missing": "who owned the partition"}),
+            **({} if turns.grave else {"confidence": "undecidable", "missing": "the owner of the partition"}),
             "times": times,
         },
     )
@@ -222,20 +222,19 @@ def _in_turn(log: LogView, turns: AlternatingCommits, times: int) -> Finding:
 @rule(
     "offset-regression",
     when={
-        "error": "by a transaction in a living group",
-        "warning": "else",
+        "error": "by a transaction in a group with members",
+        "warning": "otherwise",
         "info": "for resets",
     },
 )
 def offset_regression(log: LogView) -> Iterator[Finding]:
-    """The committed offset of a group goes back
+    """The committed offset of a group moved backwards
 
-    Checks: an offset that came into force below the one in force before, for the same group and partition. Pending and
-    aborted offsets do not count, nor those that a later record had overtaken already.
-    Why it matters: the records between the two are processed again; in a transaction their output is there twice.
-    Can be wrong: a topic that was made again; a reset by hand (a plain commit while the group is empty: info); an
-    intended seek.
-    What to do: find the writer by its producer id; look whether a rebalance or a zombie was before it.
+    Checks: a new current offset is below the previous one, for the same group and partition. Pending and aborted
+    offsets do not count, nor those that a later record had replaced already.
+    Why it matters: the records between both offsets are processed again. In a transaction their output is duplicated.
+    Can be wrong: a re-created topic; a manual reset (a plain commit while the group is empty: info); an intended seek.
+    What to do: find the writer by its producer id; check whether a rebalance or a zombie precedes it.
     Source: KIP-447
     """
     runs: dict[tuple[GroupPartition, int, str], list[tuple[OffsetCommit, OffsetCommit, int]]] = {}
@@ -250,7 +249,7 @@ def offset_regression(log: LogView) -> Iterator[Finding]:
             log,
             severity,
             c,
-            f"The committed offset of {place_of(c)} goes back from {before.value} to {c.value} by "
+            f"The committed offset of {place_of(c)} moved backwards from {before.value} to {c.value} by "
             f"{writer(log, c)}{times}",
             evidence={
                 "offset_before": before.value,
@@ -277,16 +276,16 @@ def _regression_severity(c: OffsetCommit) -> str:
     },
 )
 def offset_skips_aborted_input(log: LogView) -> Iterator[Finding]:
-    """A group's offset passes over input whose transaction was aborted
+    """A group's offset skips input whose transaction was aborted
 
-    Checks: after the ABORT of a transaction that had committed [a, b) of a group partition, the next offset in force is
-    b or more, by a plain commit, with no rebalance since that would have made its owner begin at a. By another
-    producer, where the group's records do not tell who owned the partition, it is one info a group; where they tell,
-    the owner has taken the next free producer of its pool, or a new one began at a.
-    Why it matters: the output of that input was aborted; if nobody processes it again, it is lost.
-    Can be wrong: the partition was processed again by a member without transactions; bad data was skipped by hand.
-    What to do: if in doubt reset the group to the first of these offsets and process them again; turn
-    enable.auto.commit off in transactional applications, and seek back to the committed offset after an abort.
+    Checks: a transaction that committed [a, b) of a group partition was aborted. A plain commit then sets the next
+    current offset to b or more, with no rebalance since that would make the owner begin at a. A commit by another
+    producer is one info per group if the group's records do not show the owner of the partition. If they show it, the
+    owner has used the next free producer of its pool, or a new one began at a.
+    Why it matters: the output of that input was aborted. If no member processes it again, it is lost.
+    Can be wrong: a member without transactions processed the partition again; bad data was skipped on purpose.
+    What to do: if inconclusive, reset the group to the first of these offsets and process them again; disable
+    enable.auto.commit in transactional applications, and seek back to the committed offset after an abort.
     Source: KIP-447
     """
     others: dict[str, list[tuple[OffsetCommit, OffsetCommit, OffsetCommit]]] = {}
@@ -301,12 +300,12 @@ def offset_skips_aborted_input(log: LogView) -> Iterator[Finding]:
 
 def _skips(log: LogView, start: OffsetCommit, aborted: OffsetCommit, c: OffsetCommit, times: int = 1) -> Finding:
     severity = "warning" if start.record_offset >= whole_from(log) else lowered("warning")
-    why = "they may be unprocessed" if c.plain else f"the other one may have processed them again{_times(times)}"
+    why = "they may be unprocessed" if c.plain else f"the new producer may have processed them again{_times(times)}"
     return at_commit(
         log,
         severity if c.plain else "info",
         c,
-        f"The offset of {place_of(c)} moves to {c.value} by {writer(log, c)}, over offsets {start.value} to "
+        f"The offset of {place_of(c)} moved to {c.value} by {writer(log, c)}. It skips offsets {start.value} to "
         f"{aborted.value - 1}, whose transaction ({writer(log, aborted)}) was aborted: {why}",
         if_true=None if c.plain else severity,
         evidence={
@@ -315,20 +314,19 @@ def _skips(log: LogView, start: OffsetCommit, aborted: OffsetCommit, c: OffsetCo
             "aborted_producer_id": aborted.producer_id,
             "aborted_record_offset": aborted.record_offset,
             "confidence": "likely",
-            **({} if c.plain else {"confidence": "undecidable", "missing": "who owned the partition"}),
+            **({} if c.plain else {"confidence": "undecidable", "missing": "the owner of the partition"}),
             "times": times,
         },
         advice=Advice(
             Verdict.INVESTIGATE_FIRST,
-            "what the group has processed since would be processed again",
+            "a reset makes the group process its later records again",
             conditions=(_dry_run(c, start.value),),
-            afterwards="the group has to be stopped before it is run with --execute",
+            afterwards="Stop the group before you run it with --execute",
         )
         if c.plain
         else Advice(
             Verdict.NONE,
-            "this holds if the application reads the input of an aborted transaction again, with any "
-            "producer of a pool",
+            "the application may read the input of an aborted transaction again, with any producer of a pool",
         ),
     )
 
@@ -336,22 +334,20 @@ def _skips(log: LogView, start: OffsetCommit, aborted: OffsetCommit, c: OffsetCo
 @rule(
     "committed-offset-out-of-range",
     when={
-        "error": "above the log's end",
-        "warning": "below its start",
-        "info": "where the files may be of different times",
+        "error": "past the log end offset",
+        "warning": "below the log start offset",
+        "info": "if the files may have different copy times",
     },
 )
 def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
-    """A group's committed offset lies outside the log that it reads
+    """A group's committed offset is outside its log
 
-    Checks: the last offset in force of a group partition against the start and the end of that log's leader replica;
-    a tiered log begins in remote storage, where log-start-offset-checkpoint says.
-    Why it matters: above the end, the partition lost its tail or was recreated; below the start, records
-    were deleted that the group had not counted as processed. Either way auto.offset.reset decides where the group goes
-    on.
-    Can be wrong: the topic was made again; the log was copied before the offsets (then the finding says so: in
-    flight).
-    What to do: kafka-consumer-groups.sh --reset-offsets --to-offset, after finding out what is missing.
+    Checks: the current offset of a group partition is outside the start and end of that log's leader replica. A tiered
+    log begins in remote storage, at its log-start-offset-checkpoint.
+    Why it matters: past the end, the partition lost its newest records or was re-created. Below the start, unprocessed
+    records were deleted. In both cases auto.offset.reset decides where the group continues.
+    Can be wrong: the topic was re-created; the log was copied before the offsets (reported as in flight).
+    What to do: identify the missing records, then run kafka-consumer-groups.sh --reset-offsets --to-offset.
     Source: UnknownProducerId and OutOfOrderSequence page of Kafka's wiki
     """
 
@@ -366,20 +362,19 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
         late = above and log.cluster.lacks(c.topic, c.partition, c.time, other_clock=other)
         doubt = late or (bounds.starts_late and not above)
         severity = "error" if above else "info" if doubt else "warning"
-        side = f"above the end {bounds.log_end}" if above else f"below the start {bounds.log_start}"
-        missing = plural(abs(c.value - (bounds.log_end if above else bounds.log_start)), "offset")
+        missing = abs(c.value - (bounds.log_end if above else bounds.log_start))
+        side = (
+            f"{missing:,} past the log end offset ({bounds.log_end})"
+            if above
+            else f"{missing:,} below the log start offset ({bounds.log_start}): these records are deleted unprocessed"
+        )
         yield at_commit(
             log,
             severity,
             c,
-            f"The committed offset {c.value} of {place_of(c)} lies {side} of the log: "
-            + (
-                f"what it counts as processed goes {missing} beyond it"
-                if above
-                else f"{missing} that it has not counted as processed are gone"
-            )
+            f"Group {c.place.group} committed offset {c.value} on {c.place.partition}, {side}"
             + (" (the log may have been copied before the offsets)" if late else "")
-            + (" (its first segments may not have been copied)" if doubt and not late else ""),
+            + (" (its first segments may be missing from the copy)" if doubt and not late else ""),
             evidence={
                 "log_start": bounds.log_start,
                 "log_end": bounds.log_end,
@@ -392,22 +387,21 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("mixed-processing-guarantees", when={"info": "where an upgrade is over, or for plain commits"})
+@rule("mixed-processing-guarantees", when={"info": "after an upgrade, or for plain commits"})
 def mixed_processing_guarantees(log: LogView) -> Iterator[Finding]:
     """A group commits with several guarantees at the same time
 
-    Checks: in one group, offset commits in transactions by ids of a Streams task (<app>-<n>_<n>, exactly_once) and by
-    ids of a Streams thread (<app>-<uuid>-<n>, exactly_once_v2), both in the last generation that commits, or, where the
-    log has no generations, each before the last of the other. Where one kind is alone in a later generation, the group
-    has been brought from one to the other, instance by instance: info; where they never met, nothing.
-    Also a commit outside a transaction, to a group with members, between two commits in transactions of the same
-    partition: info, the first in each group.
-    Why it matters: the older kind is fenced by its id, the newer by the group's generation. Neither fences the other: a
-    task that moves from one to the other can be processed by both, its records written twice. An offset that is
-    committed outside a transaction does not belong to any output: after a failure records are lost or written twice.
-    Can be wrong: an upgrade that is under way; ids of other applications that look alike; a rollback between two
-    versions of an application, for plain commits.
-    What to do: bring all instances to exactly_once_v2, with the two rolling restarts of the upgrade guide. For plain
+    Checks: one group has transactional commits by ids of a Streams task (<app>-<n>_<n>, exactly_once) and of a Streams
+    thread (<app>-<uuid>-<n>, exactly_once_v2). Both commit in the last generation, or, without generations in the log,
+    each before the last of the other. If only one kind commits in a later generation, the group was upgraded instance
+    by instance: info. If both never committed together, it is not reported. A commit outside a transaction, to a group
+    with members, between two transactional commits of the same partition is an info, the first one in each group.
+    Why it matters: the older kind is fenced by its id, the newer by the group's generation. Neither fences the other,
+    so both may process a task that moves between them, and its records are written twice. An offset committed outside a
+    transaction belongs to no output: after a failure records are lost or written twice.
+    Can be wrong: an upgrade in progress; similar ids of other applications; a rollback between two versions of an
+    application, for plain commits.
+    What to do: upgrade all instances to exactly_once_v2, with the two rolling restarts of the upgrade guide. For plain
     commits set enable.auto.commit=false and commit only with sendOffsetsToTransaction.
     Source: KIP-447, Upgrade path
     """
@@ -424,8 +418,8 @@ def mixed_processing_guarantees(log: LogView) -> Iterator[Finding]:
             log,
             "info",
             plain,
-            f"{place_of(plain)} has offset {plain.value} committed outside a transaction, between {before.value} and "
-            f"{after.value} that {writer(log, before)} and {writer(log, after)} committed in transactions"
+            f"{place_of(plain)} has a commit of offset {plain.value} outside a transaction, between the transactional "
+            f"commits of {before.value} ({writer(log, before)}) and {after.value} ({writer(log, after)})"
             + (f": offsets {begun} to {end - 1} may be processed twice" if begun < end else ""),
             evidence={
                 "may_repeat": [begun, end - 1] if begun < end else None,
@@ -460,7 +454,7 @@ def _mixed(log: LogView, group: str, severity: str, tasks: list[Committer], thre
     which = f"as {task} (exactly_once) and as {thread} (exactly_once_v2)"
     how = f"commits offsets {which} at the same time: neither kind fences the other"
     if severity == "info":
-        how = f"committed offsets {which} side by side; one kind is alone since, as after an upgrade"
+        how = f"committed offsets {which} at the same time; since then only one kind, as after an upgrade"
     return at_commit(
         log,
         severity,
@@ -480,55 +474,54 @@ def _reset(log: LogView, c: OffsetCommit, offset: int, doubt: bool) -> Advice:
     if doubt and log.cluster.is_tiered(c.topic):
         return Advice(
             Verdict.INVESTIGATE_FIRST,
-            f"{c.topic} has remote storage, where the records may still lie, and a group that is reset never reads "
-            "them",
-            conditions=(check(repairs.describe_topic(c.topic), "it shows remote.storage.enable=true"),),
+            f"the records may still be in the remote storage of {c.topic}, and a group never reads them after a reset",
+            conditions=(check(repairs.describe_topic(c.topic), "the output shows remote.storage.enable=true"),),
         )
     return Advice(
         Verdict.INVESTIGATE_FIRST,
-        "the group never reads the records in between",
+        "after a reset the group never reads the records in between",
         conditions=(_dry_run(c, offset),),
-        afterwards="find out what is missing before it is run with --execute",
+        afterwards="Identify the missing records before you run it with --execute",
     )
 
 
 def _dry_run(c: OffsetCommit, offset: int) -> Condition:
     command = repairs.reset_offset(c.place.group, c.topic, c.partition, offset)
-    return check(command, f"it shows NEW-OFFSET {offset}, where the group would go on")
+    return check(command, f"the output shows NEW-OFFSET {offset}, where the group would continue")
 
 
-# The zombie of KIP-447: a producer that commits a partition which a rebalance assigned to another member.
+# The zombie of KIP-447: a producer that commits a partition after a rebalance assigned it to another member.
 
 
 @rule(
     "zombie-offset-commit",
     when={
-        "warning": "before what the log has whole",
-        "info": "where the producers may be a pool",
+        "warning": "before the uncompacted part of the log",
+        "info": "if the producers may be a pool",
     },
 )
 def zombie_offset_commit(log: LogView) -> Iterator[Finding]:
-    """A producer commits offsets of a partition that a rebalance gave to another
+    """A zombie commits offsets of a partition that a rebalance reassigned
 
-    Checks: a transactional commit behind one by another producer for the member that has the partition now, by a
-    producer that has only committed for other members before; or two producers commit a partition in one generation,
-    and the transaction of one of them had begun before that generation, by the coordinator's log. The group's records
-    tell who had it: in a classic group by generation, in one of KIP-848 by assignment, where what a member has still to
-    give up is its own. One owner with many producers is a pool, of which nothing is said. Where the records do not
-    tell, or both producers have worked for the same other member, a zombie is one whose offset does not rise; else it
-    is an info, one a group. Aborted transactions do not count, nor what the producer wrote before its id was
-    initialised again. The evidence has the five steps of the KIP, with the members that owned the partition before and
-    then, and the group.instance.id of static ones.
-    Why it matters: two instances processed the same input; their output is in the log twice, and the offset may have
-    gone back. KIP-447 fences this, but only for clients that send their group metadata; in a group of KIP-848 brokers
-    look at the member's epoch alone, since 4.3 at any from that on in which the partition came to it (KIP-1251).
+    Checks: a transactional commit follows one by another producer, which commits for the current owner of the
+    partition. The later producer has only committed for other members before. Or two producers commit a partition in
+    one generation, and by __transaction_state one transaction began before that generation. The group's records show
+    the owner: by generation in a classic group, by assignment under KIP-848. Under KIP-848 a partition still to be
+    revoked belongs to its old member. One owner with many producers is a pool and is not reported. If the records do
+    not show the owner, or both producers have committed for the same other member, a zombie is one whose offset does
+    not rise; otherwise it is one info per group. Aborted transactions do not count, nor commits before the producer's
+    id was initialised again. The evidence has the five steps of the KIP, the members that owned the partition, and the
+    group.instance.id of static ones.
+    Why it matters: two instances processed the same input. Their output is stored twice, and the offset may have moved
+    backwards. KIP-447 fences this, but only for clients that send their group metadata. Under KIP-848 brokers check only
+    the member's epoch; since 4.3 any epoch from the assignment of the partition on is valid (KIP-1251).
     Can be wrong: the producer kept the partition, and the other one committed it by mistake; members of one application
-    that share a pool, one of which had never been seen before. With static members the same group.instance.id in both
-    generations is two processes with one id. A group of KIP-848 that consumed more than one topic has owners that are
-    not known, since its records name topics by their ids alone.
+    share a pool, and one of them is new. With static members, the same group.instance.id in both generations means two
+    processes with one id. The owners in a KIP-848 group with more than one topic are unknown, since its records have
+    topic ids only.
     What to do: call sendOffsetsToTransaction(offsets, groupMetadata) with clients of 2.5 or newer (Streams:
-    exactly_once_v2); deduplicate what the zombie wrote after the other's commit; give each process a
-    group.instance.id of its own.
+    exactly_once_v2); deduplicate the zombie's output after the other's commit; give each process its own
+    group.instance.id.
     Source: KIP-447, KIP-345, KIP-848, KIP-1251; ConsumerGroup.validateOffsetCommit
     """
     zombies = _one_per_group(_zombies(log), lambda z: "" if z[0].grave else z[0].late.place.group)
@@ -604,7 +597,7 @@ def _finding(log: LogView, zombie: Zombie, since: str, times: int = 1) -> Findin
         why = f"member {zombie.owner_before} had given the partition up to {zombie.owner}"
     if not zombie.grave:
         why = f"a zombie, or two producers of one pool, which the group's records do not tell{_times(times)}"
-        evidence |= {"confidence": "undecidable", "missing": "who owned the partition", "times": times}
+        evidence |= {"confidence": "undecidable", "missing": "the owner of the partition", "times": times}
     takeover = f"after {writer(log, rival)} had taken the partition over and committed {rival.value}"
     if not behind:
         takeover = (
@@ -615,7 +608,7 @@ def _finding(log: LogView, zombie: Zombie, since: str, times: int = 1) -> Findin
         log,
         severity if zombie.grave else "info",
         c,
-        f"{writer(log, c)} commits offset {c.value} for {place_of(c)} {takeover}: {why}{_statically(zombie)}",
+        f"{writer(log, c)} committed offset {c.value} for {place_of(c)} {takeover}: {why}{_statically(zombie)}",
         if_true=None if zombie.grave else severity,
         evidence=evidence,
     )
@@ -632,7 +625,7 @@ def _member(member: Member | None) -> dict[str, str | None] | None:
 def _statically(zombie: Zombie) -> str:
     names = [m.instance_id for m in (zombie.owner_before, zombie.owner) if m is not None and m.instance_id is not None]
     if len(names) == 2 and names[0] == names[1]:
-        return f"; two processes run with the group.instance.id {names[0]}"
+        return f"; two processes use the group.instance.id {names[0]}"
     return f"; static members: {', '.join(dict.fromkeys(names))}" if names else ""
 
 
@@ -643,14 +636,14 @@ def _steps(log: LogView, zombie: Zombie, since: str) -> list[str]:
     classic = generation is not None and generation.classic
     word = "generation" if classic else "epoch"
     began = "" if generation is None else f"{word} {generation.number} began (record {generation.offset})"
-    fence = "without a generation that would have fenced it" if classic else "and brokers look at the epoch alone"
+    fence = "without a generation to fence it" if classic else "and brokers check only the epoch"
     return [
         f"1. A: {since}" + (f", as member {zombie.owner_before}" if zombie.owner_before else ""),
-        f"2. A fell out of sync and the group rebalanced: {began}",
+        f"2. A lost its membership and the group rebalanced: {began}",
         f"3. B was assigned {c.place.partition}: {writer(log, rival)}"
         + (f", as member {zombie.owner}" if zombie.owner else ""),
-        f"4. B saw no pending offsets of A, went on and committed {rival.value} (record {rival.record_offset})",
-        f"5. A came back and committed {c.value} (record {c.record_offset}), {fence}",
+        f"4. B found no pending offsets of A, continued and committed {rival.value} (record {rival.record_offset})",
+        f"5. A returned and committed {c.value} (record {c.record_offset}), {fence}",
     ]
 
 
@@ -660,24 +653,23 @@ def _steps(log: LogView, zombie: Zombie, since: str) -> list[str]:
 @rule(
     "share-offset-out-of-range",
     when={
-        "error": "above the log's end",
-        "warning": "below its start",
-        "info": "where the files may be of different times",
+        "error": "past the log end offset",
+        "warning": "below the log start offset",
+        "info": "if the files may have different copy times",
     },
 )
 def share_offset_out_of_range(log: LogView) -> Iterator[Finding]:
-    """What a share group has settled or been given lies outside the log that it reads
+    """A share group's state is outside its log
 
-    Checks: the last state of a share group in a partition, by __share_group_state: its start offset, and the last
-    offset that was delivered from there on, against the end of that log's leader replica; its start offset against the
-    log start, which for a tiered log lies in remote storage.
-    Why it matters: above the end, the partition lost its tail: the records that come there again are taken for settled
-    ones and are not delivered. Below the start, retention took records before the group had settled them.
-    Can be wrong: the log was copied before the state (then the finding says so: in flight); a group that nobody uses
-    any more.
-    What to do: find out what the log lost before its leader writes on; kafka-share-groups.sh --reset-offsets --dry-run
-    shows where the start offset of a group without members would go (--execute moves it); raise retention above the
-    time that the group needs.
+    Checks: the last state of a share group in a partition, by __share_group_state. Its start offset or its last
+    delivered offset is past the log end offset of that log's leader replica. Or its start offset is below the log start
+    offset, which is in remote storage for a tiered log.
+    Why it matters: past the end, the partition lost its newest records. New records at these offsets count as
+    acknowledged and are not delivered. Below the start, retention deleted records before the group acknowledged them.
+    Can be wrong: the log was copied before the state (reported as in flight); an unused group.
+    What to do: find out which records the log lost before its leader appends more; kafka-share-groups.sh
+    --reset-offsets --dry-run shows the new start offset of a group without members (--execute sets it); raise retention
+    above the time that the group needs.
     Source: KIP-932; SharePartition, ShareCoordinatorShard
     """
     if not log.leader.share_offsets:  # as of nearly all logs: to walk all partitions for each would take their square
@@ -701,15 +693,15 @@ def _judged(log: LogView, topic: str, bounds: LeaderBounds, state: ShareOffset) 
     where = f"share group {state.group_id} in {topic}-{state.partition}"
     if above:
         message = (
-            f"The state of {where} goes up to offset {furthest - 1}, but the log ends at {bounds.log_end}: records "
-            f"that come at these {plural(furthest - bounds.log_end, 'offset')} may never be delivered"
+            f"The state of {where} reaches offset {furthest - 1}, but the log end offset is {bounds.log_end}: new "
+            f"records at these {plural(furthest - bounds.log_end, 'offset')} may never be delivered"
         )
     else:
         gone = plural(bounds.log_start - state.start_offset, "offset")
-        message = f"Of {where} {gone} from {state.start_offset} on were deleted before all of them were settled"
+        message = f"{where[0].upper()}{where[1:]} lost {gone} from {state.start_offset} on, deleted unacknowledged"
     yield log.finding(
         "error" if above else "info" if doubt else "warning",
-        message + (" (the files may be of different times)" if doubt else ""),
+        message + (" (the files may have different copy times)" if doubt else ""),
         topic=topic,
         partition=state.partition,
         offset=state.start_offset,

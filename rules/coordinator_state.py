@@ -86,13 +86,13 @@ def _facts(old: StateRecord, new: StateRecord, problems: list[str]) -> Fields:
 
 @rule("illegal-transition")
 def illegal_transition(log: LogView) -> Iterator[Finding]:
-    """A transactional id went from one state to another that cannot follow
+    """A transactional id made an illegal state transition
 
-    Checks: a record of an id, in a region never cleaned, whose state the coordinator never writes behind the record
-    before it, nor behind an earlier one where those between may have failed under the same coordinator epoch
-    (coordinator-append-failed); a stored Dead or PrepareEpochFence, which live in memory only. The append of an Ongoing
-    record did not fail where a partition that it added has an open transaction of its producer and epoch.
-    Can be wrong: records of coordinators that are older than Kafka 2.5 and failed to fence twice.
+    Checks: a record of an id, in a region never compacted, has a state that the coordinator never writes after the
+    previous record. Earlier records count too, if those between may have failed under the same coordinator epoch
+    (coordinator-append-failed). Dead and PrepareEpochFence exist in memory only and are never stored. The append of an
+    Ongoing record did not fail if a partition that it added has an open transaction of its producer and epoch.
+    Can be wrong: records of coordinators older than Kafka 2.5 that failed to fence twice.
     What to do: check elections of this __transaction_state partition; move its leadership so that it is reloaded.
     Source: KIP-98, KIP-890; TransactionState.validPreviousStates
     """
@@ -110,7 +110,7 @@ def illegal_transition(log: LogView) -> Iterator[Finding]:
             yield at_entry(
                 log,
                 "critical",
-                f"A record of {entry.transactional_id} has state {entry.state}, which is never written",
+                f"A record of {entry.transactional_id} has state {entry.state}, which is never stored",
                 entry,
                 evidence={"found": entry.state, "status": entry.status},
             )
@@ -118,13 +118,13 @@ def illegal_transition(log: LogView) -> Iterator[Finding]:
 
 @rule("transition-invariant-broken")
 def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
-    """A record of a transactional id contradicts the one before it
+    """A record of a transactional id contradicts the previous one
 
-    Checks: neighbouring records, in a region never cleaned: partitions shrink or differ at the decision, the time-out
-    changes outside of Empty, the start changes inside a transaction, where no append that failed explains it; a record
-    by itself: Complete with partitions, any state but Empty without a start; Empty with a start that is not that of the
-    transaction before.
-    Can be wrong: clocks that went back are legal and not reported.
+    Checks: neighbouring records in a region never compacted. Partitions shrink or differ at the decision, the timeout
+    changes outside of Empty, or the start changes inside a transaction, and no failed append explains it. Also single
+    records: Complete with partitions; a state other than Empty without a start; Empty with a start that is not that of
+    the previous transaction.
+    Can be wrong: after a restore from a backup. Clocks that moved backwards are legal and not reported.
     What to do: check elections of this __transaction_state partition, and compare its replicas; move its leadership so
     that it is reloaded.
     Source: TransactionMetadata.completeTransitionTo
@@ -145,7 +145,7 @@ def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
             yield at_entry(
                 log,
                 "error",
-                f"The record of {entry.transactional_id} at offset {entry.offset} is not sound: {', '.join(broken)}",
+                f"The record of {entry.transactional_id} at offset {entry.offset} is invalid: {', '.join(broken)}",
                 entry,
                 evidence={"state": entry.state, "problems": broken},
             )
@@ -153,13 +153,13 @@ def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
 
 @rule("state-epoch-regression")
 def state_epoch_regression(log: LogView) -> Iterator[Finding]:
-    """A transactional id's epoch went down, or rose as it never does
+    """A transactional id's epoch regressed, or jumped
 
-    Checks: neighbouring records of one id with the same producer id and a lower epoch, or a rise that no step of the
-    protocol makes; another producer id without its epoch starting at 0.
-    Why it matters: the coordinator lost a bump: zombies of the higher epoch may pass.
-    Can be wrong: old state restored from a backup.
-    What to do: stop the producers of the id, compare with the epochs in the data.
+    Checks: neighbouring records of one id with the same producer id have a lower epoch, or a bump that no step of the
+    protocol makes. Or a new producer id does not start at epoch 0.
+    Why it matters: the coordinator lost an epoch bump. Zombies of the higher epoch may write again.
+    Can be wrong: old state was restored from a backup.
+    What to do: stop the producers of the id; compare with the epochs in the data.
     Source: KIP-360; TransactionMetadata
     """
     for old, new, problems, _ in steps(log):
@@ -168,8 +168,8 @@ def state_epoch_regression(log: LogView) -> Iterator[Finding]:
             yield at_entry(
                 log,
                 "critical",
-                f"{new.transactional_id} went from producer {old.producer_id} epoch {old.producer_epoch} to producer "
-                f"{new.producer_id} epoch {new.producer_epoch} at offset {new.offset}",
+                f"{new.transactional_id} went from producer id {old.producer_id} epoch {old.producer_epoch} to "
+                f"producer id {new.producer_id} epoch {new.producer_epoch} at offset {new.offset}",
                 new,
                 evidence=_facts(old, new, broken),
             )
@@ -177,13 +177,13 @@ def state_epoch_regression(log: LogView) -> Iterator[Finding]:
 
 @rule("producer-id-reused")
 def producer_id_reused(log: LogView) -> Iterator[Finding]:
-    """One producer id has two owners, or came back
+    """A producer id has two owners, or was reused
 
-    Checks: a producer id that records of two transactional ids have; a transactional id that returns to a producer id
-    it had before another.
-    Why it matters: producer ids are given out once. Shared ones make state of one application fence the other's.
+    Checks: records of two transactional ids have the same producer id. Or a transactional id returns to an earlier
+    producer id.
+    Why it matters: a producer id is allocated once. If two applications share one, they fence each other.
     Can be wrong: raw copies of two clusters in one input.
-    What to do: check ProducerIdsRecord in __cluster_metadata: the allocator was reset.
+    What to do: check ProducerIdsRecord in __cluster_metadata, since the allocator was reset.
     Source: KIP-98, KIP-730
     """
     history, state_log = log.cluster.coordinator, log.state_log
@@ -222,8 +222,8 @@ def _reused(log: LogView, entry: StateRecord, other: str, message: str) -> Findi
 SHOWN = 5  # partitions named in a sentence, ids with one setting that are named each
 ENDLESS = Advice(
     Verdict.WAIT,
-    "a two-phase commit has no time-out",
-    afterwards="watch that its application ends what it has prepared, also after a crash",
+    "a two-phase commit has no timeout",
+    afterwards="make sure that its application ends its prepared transactions, also after a crash",
 )
 OF_FLINK = Advice(Verdict.INVESTIGATE_FIRST, afterwards=f"if this is Flink: {LONGER_THAN_DOWN}")
 
@@ -232,25 +232,25 @@ OF_FLINK = Advice(Verdict.INVESTIGATE_FIRST, afterwards=f"if this is Flink: {LON
     "stuck-prepare",
     when={
         "error": "while it is young or a partition has no leader",
-        "info": "where its log may be outdated",
+        "info": "if its log may be outdated",
     },
 )
 def stuck_prepare(log: LogView) -> Iterator[Finding]:
-    """A transaction is decided but was never completed
+    """A transaction is decided but not completed
 
-    Checks: the last record of an id is PrepareCommit or PrepareAbort and older than its time-out (15 minutes where it
-    has none, as in a two-phase commit) and 30 seconds, or a partition of it has no leader by the metadata, or one that
-    is fenced or shutting down. Info where the logs of a running cluster were copied one after another and this one may
-    have been copied before it went on: its partitions have their markers, or a later transaction; or other logs are
-    newer and neither this log nor one in which the transaction is open goes on behind that time.
-    Can be wrong: the coordinator was down for long; the copy is much older than --as-of. Which partitions lack the
-    marker is known of those in the input that have data of it; one that was added and never written to is not seen.
-    Where the metadata has fewer replicas of a partition in sync than min.insync.replicas, it says that these refuse the
-    marker; where all markers are there, that only clients of the id wait.
-    What to do: start a broker that is in sync for each partition without a leader (never elect another one unclean),
-    and replicas for each partition below min.insync.replicas, __transaction_state too; if it does not go on then, let
-    another in-sync replica lead the owning __transaction_state partition, so that its markers are sent again. Never
-    abort it by hand.
+    Checks: the last record of an id is PrepareCommit or PrepareAbort, older than its timeout and 30 seconds. Without a
+    timeout, as in a two-phase commit, 15 minutes count. Or, by the metadata, a partition of it has no leader, or a
+    leader that is fenced or shutting down. The finding is an info if the logs of a running cluster were copied one
+    after another and this copy may be too early: its partitions have their markers or a later transaction, or other
+    logs are newer.
+    Can be wrong: the coordinator was down for long; the copy is much older than --as-of. The input shows missing
+    markers only for partitions with data of the transaction, not for those that were added and never written. If a
+    partition is below min.insync.replicas by the metadata, the finding names it as refusing the marker. If all markers
+    exist, only clients of the id wait.
+    What to do: for each partition without a leader, start a broker of the last ISR, without an unclean election; start
+    replicas for each partition below min.insync.replicas, including __transaction_state. If it is still not complete,
+    make another in-sync replica lead the owning __transaction_state partition, so that its markers are re-sent. Do not
+    abort it with kafka-transactions.sh.
     Source: KIP-98; Partition.appendRecordsToLeader
     """
     yield from made(log, _stuck(log))
@@ -276,8 +276,8 @@ def _stuck_finding(log: LogView, t: Transaction, entry: StateRecord, severity: s
     return at_entry(
         log,
         severity,
-        f"The transaction of {entry.transactional_id} has been in {entry.state} for {duration(t.age_ms)}"
-        + (f", or has ended since: {doubt}" if doubt else f": {_why_stuck(log, entry, [*lacking], away, refused)}"),
+        f"Prepared transaction of {entry.transactional_id} in {entry.state} for {duration(t.age_ms)}"
+        + (f", or completed since: {doubt}" if doubt else f": {_why_stuck(log, entry, [*lacking], away, refused)}"),
         entry,
         doubt=t.is_unknown,
         evidence={
@@ -301,21 +301,22 @@ def _stuck_finding(log: LogView, t: Transaction, entry: StateRecord, severity: s
 def _why_stuck(log: LogView, entry: StateRecord, lacking: list[str], away: list[str], refused: list[str]) -> str:
     cluster, named = log.cluster, _some(sorted(entry.partitions))
     if away:
-        return f"nobody leads {_some(away)} to take its marker"
+        return f"{_some(away)} {'have' if len(away) > 1 else 'has'} no leader to take its marker"
     if refused:
         verb = "refuse" if len(refused) > 1 else "refuses"
         return f"{_some(refused)} {verb} its marker ({repairs.too_few_in_sync(cluster, refused[0])})"
     if lacking:
-        return f"{_some(lacking)} {'have' if len(lacking) > 1 else 'has'} not taken its marker"
+        return f"{_some(lacking)} {'have' if len(lacking) > 1 else 'has'} no marker of it"
     if (unmarked := without_its_marker(cluster, entry)) or not entry.partitions:
-        return f"not known {'whether' if len(unmarked) == 1 else 'which of'} {_some(unmarked)} took its marker"
+        which = "whether" if len(unmarked) == 1 else "which of"
+        return f"the input does not show {which} {_some(unmarked)} has its marker"
     short = log.name in cluster.under_min_isr
     why = (
-        f"{log.name} takes no record ({repairs.too_few_in_sync(cluster, log.name)})"
+        f"{log.name} accepts no record ({repairs.too_few_in_sync(cluster, log.name)})"
         if short
         else "its completion is not"
     )
-    return f"all its markers are written ({named}), {why}, and only clients of {entry.transactional_id} wait"
+    return f"all its markers are written ({named}), {why}, and only clients of {entry.transactional_id} are blocked"
 
 
 def _some(partitions: list[str]) -> str:
@@ -324,26 +325,24 @@ def _some(partitions: list[str]) -> str:
 
 @rule(
     "timeout-not-enforced",
-    when={"info": "where its log may be outdated, or the transaction may never have begun"},
+    when={"info": "if its log may be outdated, or the transaction may never have begun"},
 )
 def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
-    """The coordinator did not abort a transaction whose time was up
+    """The coordinator did not abort an overdue transaction
 
-    Checks: the last record of an id is Ongoing, and its start, its time-out, the coordinator's interval
-    (transaction.abort.timed.out.transaction.cleanup.interval.ms, 10 s by default) and 20 s are over by the clock of the
-    coordinator's broker, as far as that was up; not of a two-phase commit, which a coordinator never ends (KIP-939).
-    --as-of stands for the clock of every broker. Info where the logs of a
-    running cluster were copied one after another and this one may have been copied before the transaction ended: a
-    marker came later; or other logs are newer and neither this log nor one in which the transaction is open goes on
-    behind that time. Info too where the record began the transaction and none of its partitions, which are all in the
-    input, has data of it: then its append may have failed (coordinator-append-failed), and nobody waits.
-    Why it matters: the coordinator that owns the id is dead, unowned or could not load; the transaction holds back
+    Checks: the last record of an id is Ongoing and overdue: its timeout, the coordinator's interval
+    (transaction.abort.timed.out.transaction.cleanup.interval.ms, 10 s by default) and 20 s have passed since its start.
+    The clock of the coordinator's broker counts, while that broker was up; --as-of sets the clock of every broker. A
+    two-phase commit does not count, since a coordinator never ends it (KIP-939). The finding is an info if the logs of
+    a running cluster were copied one after another and this copy may be too early: a marker was written later, or other
+    logs are newer. It is also an info if the record began the transaction and none of its partitions has data of it,
+    with all of them in the input. Its append may have failed then (coordinator-append-failed), and no consumer waits.
+    Why it matters: the coordinator of the id is dead, not elected or failed to load. The transaction blocks
     read_committed consumers.
     Can be wrong: the coordinator was down or loading when the copy was made; the copy is older than --as-of.
-    What to do: check who leads this partition, transaction.abort.timed.out.transaction.cleanup.interval.ms, and load
-    errors (unreadable-transaction-record).
-    If the id may be Flink's (PREFIX-SUBTASK-CHECKPOINT): restoring the job from a checkpoint or savepoint commits the
-    transactions which it holds and aborts the others.
+    What to do: check the leader of this partition, transaction.abort.timed.out.transaction.cleanup.interval.ms, and
+    load errors (unreadable-transaction-record). If the id may be Flink's (PREFIX-SUBTASK-CHECKPOINT), restore the job
+    from a checkpoint or savepoint: this commits its transactions and aborts the others.
     Source: KIP-98; TransactionStateManager.timedOutTransactions
     """
     yield from made(log, _beyond_timeout(log))
@@ -360,12 +359,12 @@ def _beyond_timeout(log: LogView) -> Iterator[Unmade]:
 def _beyond_timeout_finding(log: LogView, t: Transaction, entry: StateRecord) -> Finding:
     ended, never = t.may_have_ended, t.may_never_have_begun
     where = f"; its record names {_some(sorted(entry.partitions))}" if entry.partitions else ""
-    doubt = f"or has ended since: {ended}" if ended else f"or never began: {never}" if never else None
+    doubt = f"or completed since: {ended}" if ended else f"or never began: {never}" if never else None
     return at_entry(
         log,
         "error",
-        f"The transaction of {entry.transactional_id} has been open for {duration(t.age_ms)} with "
-        f"a time-out of {duration(entry.timeout_ms)}, " + (doubt or f"and the coordinator has not aborted it{where}"),
+        f"Transaction of {entry.transactional_id} open for {duration(t.age_ms)} with a timeout of "
+        f"{duration(entry.timeout_ms)}, " + (doubt or f"and the coordinator has not aborted it{where}"),
         entry,
         doubt=t.is_unknown,
         evidence={
@@ -393,15 +392,14 @@ def _all_of_one_setting(findings: Sequence[Finding]) -> str:
 
 @rule("transaction-timeout-too-large", together=by_cause(_one_setting, _all_of_one_setting, few=SHOWN))
 def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
-    """A crash of this application blocks consumers for long
+    """A crash of this application blocks consumers for a long time
 
-    Checks: a timeout above Kafka's default of a minute; none at all, as transactions of a two-phase commit have it
-    (KIP-939).
-    Why it matters: until the time is up after a crash, read_committed consumers and stable offset fetches wait.
-    Can be wrong: batch jobs that need the time; Flink's jobs need more than the interval of their checkpoints and the
-    longest time that they are down.
-    What to do: lower transaction.timeout.ms; Kafka Streams uses 10 s. Where there is none, watch that the application
-    ends what it has prepared.
+    Checks: a transaction timeout above Kafka's default of a minute, or no timeout, as in a two-phase commit (KIP-939).
+    Why it matters: after a crash, read_committed consumers and stable offset fetches wait until the timeout.
+    Can be wrong: batch jobs that need the time; Flink jobs need more than their checkpoint interval plus their longest
+    downtime.
+    What to do: lower transaction.timeout.ms; Kafka Streams uses 10 s. Without a timeout, make sure that the application
+    ends its prepared transactions.
     Source: KIP-447
     """
     (columns, has_record), state_log = log.last_records(), log.state_log
@@ -423,21 +421,22 @@ def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
 
 def _timeout(ms: int) -> str:
     if ms == NO_TIMEOUT_MS:
-        return "no transaction time-out (two-phase commit)"
-    return f"a transaction time-out of {duration(ms)}"
+        return "no transaction timeout (two-phase commit)"
+    return f"a transaction timeout of {duration(ms)}"
 
 
 @rule("key-in-wrong-partition")
 def key_in_wrong_partition(log: LogView) -> Iterator[Finding]:
-    """A transactional id or group lies in a partition that does not own it
+    """A transactional id or group is stored in the wrong partition
 
-    Checks: the partition of a record against the hash of its transactional id or group over the topic's partition
+    Checks: the partition of a record differs from the hash of its transactional id or group over the topic's partition
     count.
-    Why it matters: the partition count was changed: coordinators look elsewhere, ids and groups start from nothing.
-    Can be wrong: the partition count taken from an incomplete copy (without metadata or settings nothing is said).
-    What to do: do not delete the topic, which loses every id or offset; Kafka cannot lower a partition count. Start the
-    producers of these ids again, so that their new coordinator knows them; give each group the offsets that its old
-    partition has (a reset by kafka-consumer-groups.sh, first as a dry run).
+    Why it matters: the partition count was changed. Coordinators look in another partition, so ids and groups start
+    without state.
+    Can be wrong: the partition count comes from an incomplete copy (not reported without metadata or settings).
+    What to do: do not delete the topic, which loses every id or offset; Kafka cannot lower a partition count. Restart
+    the producers of these ids, so that their new coordinator knows them; reset each group to the offsets in its old
+    partition (kafka-consumer-groups.sh, first as a dry run).
     Source: TransactionStateManager.partitionFor, GroupCoordinator.partitionFor
     """
     count = log.cluster.partition_counts.get(log.topic, 0)
@@ -461,7 +460,7 @@ def _misplaced(
 ) -> Finding:
     return log.finding(
         "error",
-        f"{tid if tid is not None else group} lies in {log.name}, but of {count} partitions {owner} owns it",
+        f"{tid if tid is not None else group} is stored in {log.name}, but belongs to partition {owner} of {count}",
         transactional_id=tid,
         group_id=group,
         offset=None if entry is None else entry.offset,
@@ -476,14 +475,14 @@ def _misplaced(
 
 @rule("unreadable-transaction-record")
 def unreadable_transaction_record(log: LogView) -> Iterator[Finding]:
-    """A coordinator cannot read its own log
+    """A record of __transaction_state is undecodable
 
-    Checks: a record of __transaction_state with an unknown value version, a null key or a body that does not parse.
-    Why it matters: a coordinator that loads the partition stops at it and silently keeps what it had: ids further on
+    Checks: a record of __transaction_state has an unknown value version, a null key or a body that does not parse.
+    Why it matters: a coordinator that loads the partition stops at it and silently keeps its earlier state. Later ids
     are stale or unknown to it.
-    Can be wrong: a newer broker wrote it than this auditor knows.
-    What to do: upgrade this broker where a newer one wrote the record; else let an in-sync replica that has a sound one
-    lead, before this replica is fetched again.
+    Can be wrong: a broker newer than this auditor wrote it.
+    What to do: upgrade this broker if a newer one wrote the record; otherwise make an in-sync replica with an intact
+    record lead, before this replica is re-fetched.
     Source: TransactionStateManager.loadTransactionMetadata
     """
     if log.topic != TRANSACTION_STATE:
@@ -492,8 +491,8 @@ def unreadable_transaction_record(log: LogView) -> Iterator[Finding]:
         if offset >= log.leader.log_start:
             yield log.finding(
                 "error",
-                f"The record at offset {offset} of {log.name} cannot be read ({error.detail}): a coordinator "
-                f"stops loading here",
+                f"The record at offset {offset} of {log.name} is undecodable ({error.detail}): a coordinator stops "
+                "loading here",
                 offset=offset,
                 last_offset=offset,
                 file=error.file,
@@ -506,8 +505,8 @@ def unreadable_transaction_record(log: LogView) -> Iterator[Finding]:
 
 
 APART_MS = 10 * 60_000  # between two records that failed: another stretch of time
-OUT_OF_SYNC = "NOT_ENOUGH_REPLICAS_AFTER_APPEND: a follower of this partition fell out of sync"
-TOO_SLOW = "REQUEST_TIMED_OUT: the followers of this partition did not have it within the transaction's time-out"
+OUT_OF_SYNC = "NOT_ENOUGH_REPLICAS_AFTER_APPEND: a follower of this partition left the ISR"
+TOO_SLOW = "REQUEST_TIMED_OUT: the followers of this partition did not fetch it within the transaction's timeout"
 FAILED = np.dtype([("offset", "i8"), ("time", "i8"), ("id", "i8"), ("state", "i2"), ("waited", "?"), ("timed", "?")])
 
 
@@ -515,16 +514,17 @@ FAILED = np.dtype([("offset", "i8"), ("time", "i8"), ("id", "i8"), ("state", "i2
 def coordinator_append_failed(log: LogView) -> Iterator[Finding]:
     """A coordinator's record was written, but its append failed
 
-    Checks: records of an id behind which its coordinator, under the same epoch, went on from the state before them: a
-    decision, a completion, an Ongoing, an Empty record or a tombstone that was written again or gone back on. One
-    finding for each stretch of time, with less than ten minutes from one to the next.
-    Why it matters: nothing is lost by it, its client was told COORDINATOR_NOT_AVAILABLE and tries again. But the
-    partition had too few replicas in sync, or slow ones, and the transactions of its ids waited for them.
-    Not of an Ongoing record whose transaction has data in a partition: clients write only after it was appended.
-    Can be wrong: a record that failed and that the next one follows all the same is not seen: there may be more.
-    What to do: see whether this __transaction_state partition has all its replicas in sync (kafka-topics.sh --describe
-    --topic __transaction_state), and what its followers' brokers had at that time: a restart, a slow disk or network.
-    Three replicas with min.insync.replicas=2 go through the loss of one. Nothing has to be repaired.
+    Checks: after records of an id, its coordinator continued from the state before them, under the same epoch. These
+    are decisions, completions, Ongoing records, Empty records or tombstones that were written again or reverted.
+    Records with less than ten minutes between them are one finding. An Ongoing record whose transaction has data in a
+    partition does not count, since clients write only after its append.
+    Why it matters: no records are lost. The client got COORDINATOR_NOT_AVAILABLE and retries. But the partition had too
+    few in-sync replicas, or slow ones, and the transactions of its ids waited for them.
+    Can be wrong: there may be more such records, since a failed record is not visible if the next one follows it
+    anyway.
+    What to do: check whether this __transaction_state partition has all its replicas in sync (kafka-topics.sh
+    --describe --topic __transaction_state); check its followers' brokers at that time for a restart, a slow disk or
+    network. Three replicas with min.insync.replicas=2 tolerate the loss of one. Nothing needs repair.
     Source: TransactionStateManager.appendTransactionToLog, TransactionMarkerChannelManager.tryAppendToLog
     """
     ids: dict[str, int] = {}
@@ -568,8 +568,8 @@ def _stretch(log: LogView, rows: np.ndarray, names: list[str]) -> Finding:
     return log.finding(
         "info",
         f"{plural(len(rows), 'record')} of {plural(len(numbers), 'transactional id') if many else name} in {log.name} "
-        f"{'were' if len(rows) > 1 else 'was'} written, but the append failed, likely since too few replicas were in "
-        "sync, or they were too slow; the coordinator went on from before",
+        f"{'were' if len(rows) > 1 else 'was'} written, but the append failed, probably because replicas were slow or "
+        "out of sync. The coordinator continued from its earlier state",
         offset=first["offset"],
         last_offset=last["offset"],
         transactional_id=None if many else name,
@@ -578,21 +578,21 @@ def _stretch(log: LogView, rows: np.ndarray, names: list[str]) -> Finding:
     )
 
 
-# A coordinator log that begins after the data: it proves nothing about older data.
+# A coordinator log that begins after the data: it does not show older decisions.
 
 
 @rule("coordinator-log-starts-late")
 def coordinator_log_starts_late(log: LogView) -> Iterator[Finding]:
-    """The coordinators' log begins after the data
+    """__transaction_state begins after the data
 
-    Checks: markers of producer ids that no record of __transaction_state names, older than the first record of one of
-    its partitions, though these are there from offset 0 on and were never cleaned.
-    Why it matters: the topic was made again, or restored or moved without what it had: who had a transaction open then
-    cannot end it, and ids begin anew. What is older is not judged by the silence of that log: this audit cannot tell a
-    marker that nobody decided from one whose decision is gone.
-    Can be wrong: markers that another cluster's coordinator wrote, as in files that were mirrored.
-    What to do: look for transactions that are open since before (kafka-transactions.sh find-hanging), whose coordinator
-    does not know them any more: they hang, and each client has to be known to be gone before it is aborted.
+    Checks: partitions have markers of producer ids that no record of __transaction_state names. These markers are older
+    than the first record of a __transaction_state partition that exists from offset 0 on and was never compacted.
+    Why it matters: the topic was re-created, or was restored or moved without its records. Transactions that were open
+    then are hanging, and ids start without state. Older markers are not judged, since this audit cannot tell a marker
+    without a decision from one whose decision is lost.
+    Can be wrong: markers of another cluster's coordinator, as in mirrored files.
+    What to do: look for transactions that are open since before (kafka-transactions.sh find-hanging), which their
+    coordinator does not know any more. Make sure that a client is stopped before you abort its transaction.
     Source: KIP-98, TransactionStateManager
     """
     history = log.cluster.coordinator
@@ -604,7 +604,7 @@ def coordinator_log_starts_late(log: LogView) -> Iterator[Finding]:
     yield log.finding(
         "warning",
         f"{TRANSACTION_STATE} begins at {iso(late.begins)}, after markers of {plural(late.producers, 'producer id')} "
-        f"that it never names, the first in {late.name} at {iso(late.oldest)}: what is older is not judged by it",
+        f"that it does not name (first: {late.name} at {iso(late.oldest)}). It is not used to judge older markers",
         producer_id=late.producer_id,
         time_ms=late.oldest,
         evidence={
@@ -618,16 +618,16 @@ def coordinator_log_starts_late(log: LogView) -> Iterator[Finding]:
 
 @rule("coordinator-log-restored")
 def coordinator_log_restored(log: LogView) -> Iterator[Finding]:
-    """The coordinators' log lost its newest records, and a coordinator went on with it
+    """__transaction_state lost its newest records
 
-    Checks: two records of a partition of __transaction_state that follow each other, under different leader epochs,
-    between whose times COMMIT markers of its producers were written, two or more, of which it has no decision: whole
-    logs have more markers than it has decisions. What is odd about these producers since then is under `also`.
-    Why it matters: ids go on from an older state: epochs are given out again, transactions that were open hang, and
-    what was decided then cannot be checked.
-    Can be wrong: markers that another cluster's coordinator wrote, as in files that were mirrored.
-    What to do: find out who restored this broker from an older backup, or lost its disk. Restart the producers of these
-    ids, so that they ask for new epochs. Look for transactions that hang (kafka-transactions.sh find-hanging).
+    Checks: two consecutive records of a __transaction_state partition have different leader epochs. Between their times
+    at least two COMMIT markers of its producers were written without a decision in this partition. Complete logs have
+    more markers than this partition has decisions. Related findings of these producers are listed under `also`.
+    Why it matters: ids continue from an older state. Epochs are allocated again, transactions that were open are
+    hanging, and the decisions of that time cannot be checked.
+    Can be wrong: markers of another cluster's coordinator, as in mirrored files.
+    What to do: find out whether this broker was restored from an older backup, or lost its disk. Restart the producers
+    of these ids, so that they request new epochs. Look for hanging transactions (kafka-transactions.sh find-hanging).
     Source: TransactionStateManager.loadTransactionMetadata
     """
     history = log.cluster.coordinator
@@ -636,9 +636,9 @@ def coordinator_log_restored(log: LogView) -> Iterator[Finding]:
     lost = history.restored[log.partition]
     yield log.finding(
         "error",
-        f"{log.name} has no record between {iso(lost.begin)} and {iso(lost.end)}, when at least "
-        f"{plural(lost.markers, 'marker')} of {plural(len(lost.producer_ids), 'producer id')} were written, as in "
-        f"{lost.name}: it lost them, and a coordinator went on from an older state at offset {lost.offset}",
+        f"{log.name} lost its records between {iso(lost.begin)} and {iso(lost.end)}: at least "
+        f"{plural(lost.markers, 'marker')} of {plural(len(lost.producer_ids), 'producer id')} were written then (such "
+        f"as in {lost.name}). A coordinator continued from an older state at offset {lost.offset}",
         offset=lost.offset,
         time_ms=lost.end,
         outcome="at_risk",

@@ -30,7 +30,7 @@ from auditor.rules.seen.view import Finding, LogView, iso, runs
 from auditor.rules.transactions.making import around, at_the_latest
 from auditor.transactions.matching import base_skew, marker_window, matching, naming, other_clock, owner_complete, skew
 
-# Epochs in partitions: regressions, fast bumps, exhaustion.
+# Epochs in partitions: regressions, frequent bumps, exhaustion.
 
 
 NEAR_EXHAUSTION = 30_000
@@ -40,18 +40,17 @@ NEAR_EXHAUSTION = 30_000
     "epoch-regression",
     when={
         "critical": "for data",
-        "error": "for markers and where the leader had changed",
+        "error": "for markers, and if the leader changed before",
     },
 )
 def epoch_regression(log: LogView) -> Iterator[Finding]:
     """A fenced producer wrote after its successor
 
-    Checks: a data batch or marker with a lower epoch than the highest one seen before for that producer in the
-    partition.
-    Why it matters: the epoch fences zombies. A lower one after a higher one means that a broker let a zombie through.
-    Can be wrong: older segments restored by hand; two clusters merged; state lost at a leader change.
-    What to do: look at the leader epochs around it, at broker versions below 2.5 and unclean elections; list the
-    instances of the application that share a transactional.id.
+    Checks: a data batch or marker has a lower epoch than an earlier one of that producer in the partition.
+    Why it matters: the epoch fences zombies. A lower one after a higher one means that a broker accepted a zombie.
+    Can be wrong: manually restored segments; two merged clusters; state lost at a leader change.
+    What to do: check the leader epochs around it, broker versions below 2.5 and unclean elections; list the instances
+    of the application that share a transactional.id.
     Source: KIP-360
     """
     for run in runs(
@@ -62,8 +61,8 @@ def epoch_regression(log: LogView) -> Iterator[Finding]:
         changed = e["known_leader_epoch"] >= 0 and e["known_leader_epoch"] != e["leader_epoch"]
         yield log.at_event(
             "critical" if data and not changed else "error",
-            f"Producer {e['producer_id']} {'wrote data' if data else 'was sent a marker'} with epoch "
-            f"{e['producer_epoch']} after epoch {e['known_epoch']} had been seen at offset {e['known_epoch_offset']}",
+            f"Producer id {e['producer_id']} {'wrote data' if data else 'got a marker'} with epoch "
+            f"{e['producer_epoch']} after epoch {e['known_epoch']} at offset {e['known_epoch_offset']}",
             e,
             last_offset=run[-1]["last_offset"],
             evidence={
@@ -79,20 +78,20 @@ def epoch_regression(log: LogView) -> Iterator[Finding]:
 
 @rule("coordinator-epoch-regression")
 def coordinator_epoch_regression(log: LogView) -> Iterator[Finding]:
-    """A marker came from an older transaction coordinator than one before it
+    """A marker has a lower coordinator epoch than an earlier one
 
-    Checks: a marker whose coordinator epoch is lower than that of an earlier marker of the same producer in the
+    Checks: the coordinator epoch of a marker is lower than that of an earlier marker of the same producer in the
     partition.
-    Can be wrong: the partition count of __transaction_state was changed; aborts by hand on old brokers send epoch 0.
-    What to do: check the owning __transaction_state partition for two leaders at that time in the controller's log.
+    Can be wrong: the partition count of __transaction_state was changed; manual aborts on old brokers send epoch 0.
+    What to do: check the controller's log for two leaders of the owning __transaction_state partition at that time.
     Source: KIP-360; ProducerAppendInfo.checkCoordinatorEpoch
     """
     for run in runs(log.events(EventKind.COORDINATOR_EPOCH_REGRESSION), "producer_id", "coordinator_epoch"):
         e = run[0]
         yield log.at_event(
             "error",
-            f"A marker of producer {e['producer_id']} carries coordinator epoch {e['coordinator_epoch']} "
-            f"after {e['known_coordinator_epoch']} at offset {e['known_marker_offset']}",
+            f"A marker of producer id {e['producer_id']} has coordinator epoch {e['coordinator_epoch']} after "
+            f"{e['known_coordinator_epoch']} at offset {e['known_marker_offset']}",
             e,
             last_offset=run[-1]["last_offset"],
             evidence={
@@ -108,42 +107,42 @@ def coordinator_epoch_regression(log: LogView) -> Iterator[Finding]:
     "epoch-near-exhaustion",
     when={
         "warning": "from 30000 on",
-        "info": "in normal rotation",
+        "info": "if the rise is normal",
         "error": "for transactional data at 32767",
     },
 )
 def epoch_near_exhaustion(log: LogView) -> Iterator[Finding]:
-    """A producer's epoch is about to run out
+    """A producer's epoch is nearly exhausted
 
-    Checks: a producer's data epoch is 30000 or higher; transactional data carries the reserved epoch 32767.
-    Why it matters: the epoch has 16 bits. At the end the coordinator gives a new producer id, which is normal; a fast
-    climb is not, and 32767 is only for markers. Info where the id has moved on to its next producer id, and for
-    transactions under transaction.version 2, which take an epoch each: there the climb is normal.
-    Can be wrong: idempotent producers may reach 32767 by themselves; without __transaction_state an id that has moved
-    on cannot be told from one that has not.
-    What to do: nothing of a slow climb, which ends in a new producer id; of a fast one epoch-bump-storm says what to
-    do. Of data with the reserved epoch stop the client and upgrade it: no coordinator gave it that.
+    Checks: a producer's data epoch is 30000 or higher, or transactional data has the reserved epoch 32767.
+    Why it matters: the epoch has 16 bits. At its end the coordinator allocates a new producer id, which is normal. A
+    fast rise is not, and 32767 is only for markers. It is an info if the transactional id already has its next producer
+    id. It is also an info under transaction.version 2, where each transaction uses an epoch.
+    Can be wrong: idempotent producers may reach 32767 by themselves. Without __transaction_state, a transactional id
+    that already has its next producer id is not recognised.
+    What to do: nothing for a slow rise, which ends with a new producer id. For a fast one follow epoch-bump-storm. For
+    data with the reserved epoch, stop the client and upgrade it, since no coordinator allocates that epoch.
     Source: KIP-360
     """
     for run in runs(log.events(EventKind.EPOCH_RESERVED), "producer_id"):
         e = run[0]
         yield log.at_event(
             "error",
-            f"Producer {e['producer_id']} wrote transactional data with epoch 32767, which is reserved for fencing",
+            f"Producer id {e['producer_id']} wrote transactional data with epoch 32767, which is reserved for fencing",
             e,
             last_offset=run[-1]["last_offset"],
             evidence={"expected": "at most 32766", "found": LAST_EPOCH},
             advice=Advice(
                 Verdict.INVESTIGATE_FIRST,
-                "brokers take nothing more of it",
+                "brokers refuse further batches of it",
                 conditions=(
                     check(
                         repairs.describe_producers(log.topic, log.partition),
-                        f"it lists producer {e['producer_id']} with ProducerEpoch {LAST_EPOCH}",
+                        f"the output lists producer id {e['producer_id']} with ProducerEpoch {LAST_EPOCH}",
                     ),
                 ),
-                afterwards=f"stop the client of producer {e['producer_id']}, and upgrade it: no coordinator gives that "
-                "epoch out; started again it gets another producer id",
+                afterwards=f"Stop the client of producer id {e['producer_id']}, and upgrade it: no coordinator "
+                "allocates that epoch. After a restart it gets another producer id",
             ),
         )
     producers = log.leader.producers
@@ -165,8 +164,8 @@ def _near(log: LogView, p: np.void) -> Finding:
     climbs = log.policy().bumps_each_transaction and bool(p["transactional"])  # an epoch a transaction
     return log.finding(
         "info" if climbs or successor is not None else "warning",
-        f"Producer {p['producer_id']} has reached epoch {p['max_data_epoch']} of 32767"
-        + (f"; its transactional id goes on as producer {successor}" if successor is not None else ""),
+        f"Producer id {p['producer_id']} has reached epoch {p['max_data_epoch']} of 32767"
+        + (f"; its transactional id continues as producer id {successor}" if successor is not None else ""),
         offset=p["max_data_epoch_offset"],
         last_offset=p["data_last_offset"],
         producer_id=p["producer_id"],
@@ -182,32 +181,32 @@ def _near(log: LogView, p: np.void) -> Finding:
         },
         advice=Advice(
             Verdict.WAIT,
-            "nothing is lost: at the end of its epochs it gets a new producer id",
+            "no records are lost: at the end of its epochs it gets a new producer id",
             afterwards=""
             if climbs or successor is not None
-            else "where epoch-bump-storm names it, too, two instances share "
-            "its transactional id, or its client loops over an error: give each an id of its own",
+            else "If epoch-bump-storm also reports it, two instances share its transactional id, or its client loops "
+            "over an error: give each instance its own id",
         ),
     )
 
 
 @rule("epoch-bump-storm")
 def epoch_bump_storm(log: LogView) -> Iterator[Finding]:
-    """A producer's epoch is raised again and again
+    """A producer's epoch is bumped frequently
 
-    Checks: one transactional id has ten or more epoch rises within ten minutes that are not the ends of its own
-    transactions; or one idempotent producer shows ten or more new epochs in a partition within ten minutes. Flink's
-    pools raise the epoch before each transaction: of their ids only rises that follow an abort count.
+    Checks: a transactional id has ten or more epoch bumps within ten minutes that do not end its own transactions. Or
+    an idempotent producer has ten or more new epochs in a partition within ten minutes. Flink's pools bump the epoch
+    before each transaction, so only bumps after an abort count for their ids.
     Why it matters: two instances that share a transactional.id fence each other in turn, or a client loops over an
-    error; both waste epochs and abort work.
+    error. Both waste epochs and abort work.
     Can be wrong: a rolling restart of many instances.
-    What to do: look for ProducerFencedException in the clients' logs; give every instance an id of its own.
+    What to do: look for ProducerFencedException in the clients' logs; give every instance its own id.
     Source: KIP-360, KIP-447
     """
     for e in log.events(EventKind.EPOCH_STORM):
         yield log.at_event(
             "warning",
-            f"Producer {e['producer_id']} raised its epoch {e['epochs']} times within ten minutes",
+            f"Producer id {e['producer_id']} bumped its epoch {e['epochs']} times within ten minutes",
             e,
             evidence={"bumps": e["epochs"], "first_epoch": e["first_epoch"], "window_ms": 600_000},
         )
@@ -252,8 +251,8 @@ def _storms(log: LogView, rises: Iterator[StateRecord], count: int) -> Iterator[
         if len(latest) == 10 and 0 <= tenth.time - first.time <= 600_000:
             yield log.finding(
                 "warning",
-                f"The epoch of transactional id {tenth.transactional_id} was raised 10 times within ten minutes other "
-                "than by its own transactions: two instances may share it",
+                f"The epoch of transactional id {tenth.transactional_id} was bumped 10 times within ten minutes, not "
+                "by its own transactions: two instances may share it",
                 offset=first.offset,
                 last_offset=tenth.offset,
                 producer_id=tenth.producer_id,
@@ -267,7 +266,7 @@ def _storms(log: LogView, rises: Iterator[StateRecord], count: int) -> Iterator[
             return
 
 
-# What another policy would have answered.
+# Answers of another policy.
 
 
 def _verdicts(log: LogView) -> list[Fields]:
@@ -282,12 +281,12 @@ def _verdicts(log: LogView) -> list[Fields]:
 
 @rule("what-if-rejection")
 def what_if_rejection(log: LogView) -> Iterator[Finding]:
-    """Another policy would have refused what is in the log
+    """Another policy would have refused stored batches
 
     Checks: the verdicts of 'auditor what-if': stored batches and markers that a broker under the named policy would
-    have refused or answered otherwise; the first of each run of a producer, together by policy and error.
-    Why it matters: it shows what an upgrade or a downgrade of the brokers would have changed for this very history.
-    Can be wrong: only accepted batches are stored, so retries and real refusals are not seen; retention and restarts
+    have refused or answered differently. The first one of each run of a producer counts, grouped by policy and error.
+    Why it matters: it shows the effect of an upgrade or a downgrade of the brokers on this history.
+    Can be wrong: only accepted batches are stored, so retries and real refusals are not visible; retention and restarts
     are simulated.
     What to do: read the table of policies in what-if.json before you decide on an upgrade.
     Source: KIP-360, KIP-890, KIP draft on keeping only the latest batch
@@ -300,8 +299,8 @@ def what_if_rejection(log: LogView) -> Iterator[Finding]:
         yield _verdict(
             log,
             "info",
-            f"{policy} would have answered {plural(len(rows), 'run')} of stored batches of {log.name} with {error}, "
-            f"first that of producer {first['producer_id']} at offset {first['base_offset']}",
+            f"{policy} would have answered {plural(len(rows), 'run')} of stored batches of {log.name} with {error} "
+            f"(first: producer id {first['producer_id']} at offset {first['base_offset']})",
             first,
             evidence={
                 "policy": policy,
@@ -319,12 +318,12 @@ def what_if_rejection(log: LogView) -> Iterator[Finding]:
 
 @rule("draft-false-duplicate")
 def draft_false_duplicate(log: LogView) -> Iterator[Finding]:
-    """The latest-batch draft would lose records by calling them duplicates
+    """The latest-batch draft would lose records as false duplicates
 
-    Checks: the verdicts of 'auditor what-if' under latest-batch-only: a stored batch that would be answered
-    DUPLICATE_SEQUENCE_NUMBER although no record with its sequences was stored before in that epoch.
-    Why it matters: a client takes that answer for success. The records would be lost, and nobody would know.
-    Can be wrong: the range was stored before, and retention or cleaning has removed it.
+    Checks: the verdicts of 'auditor what-if' under latest-batch-only: a stored batch would get
+    DUPLICATE_SEQUENCE_NUMBER, although no record with its sequences was stored before in that epoch.
+    Why it matters: a client treats that answer as success. The records would be lost silently.
+    Can be wrong: the range was stored before, and retention or compaction removed it.
     What to do: compare these cases with the first phase of the draft, which changes brokers alone.
     Source: KIP draft on keeping only the latest batch
     """
@@ -334,9 +333,9 @@ def draft_false_duplicate(log: LogView) -> Iterator[Finding]:
             yield _verdict(
                 log,
                 "warning",
-                f"Under {v['policy']}, the batch of producer {v['producer_id']} (epoch {v['producer_epoch']}) at "
-                f"offset {v['base_offset']} with sequence {v['base_sequence']} would be called a duplicate, and its "
-                "records lost: nothing with these sequences is stored before it",
+                f"{v['policy']} would treat the batch of producer id {v['producer_id']} (epoch {v['producer_epoch']}) "
+                f"at offset {v['base_offset']} with sequence {v['base_sequence']} as a duplicate and lose its records: "
+                "these sequences are not stored before it",
                 v,
                 evidence={
                     "base_sequence": v["base_sequence"],
@@ -364,25 +363,25 @@ def _verdict(log: LogView, severity: str, message: str, v: Fields, **more: Any) 
     )
 
 
-# Data in a partition against what the coordinators and the controller allocated.
+# Data of a partition compared with the allocations of coordinators and controller.
 
 
 @rule(
     "partition-not-in-transaction",
     when={
         "blocked": "while it is open",
-        "at_risk": "where a marker ended it",
+        "at_risk": "if a marker ended it",
     },
 )
 def partition_not_in_transaction(log: LogView) -> Iterator[Finding]:
-    """Data was written to a partition that its transaction did not have
+    """Transactional data in a partition that was not added to the transaction
 
-    Checks: transactional data whose epoch has records of the coordinator, none of which names this partition up to its
-    marker, with the whole history of the id in the input.
-    Why it matters: the client skipped AddPartitionsToTxn, or the write came late: no marker will come for it.
-    Can be wrong: the clocks of two brokers (30 s are allowed for).
-    What to do: while it is open, do what hanging-transaction says of it; list its records (offsets in the evidence),
-    and compensate downstream.
+    Checks: the coordinator has records of this data's epoch, but none of them names this partition up to its marker.
+    The complete history of the id is in the input.
+    Why it matters: the client skipped AddPartitionsToTxn, or the write was late. No marker will be written for it.
+    Can be wrong: the clocks of two brokers differ (30 s are allowed).
+    What to do: while it is open, follow hanging-transaction; list its records (offsets in the evidence), and compensate
+    downstream.
     Source: KIP-890
     """
     history = log.cluster.coordinator
@@ -426,8 +425,8 @@ def _coordinator_covers(log: LogView, t: np.void, entry: StateRecord) -> bool:
 def _not_in_transaction(log: LogView, t: np.void, entry: StateRecord) -> Finding:
     return log.finding(
         "error",
-        f"Producer {t['producer_id']} ({entry.transactional_id}) wrote to {log.name} at offset {t['first_offset']}, a "
-        "partition that its transaction does not have",
+        f"Producer id {t['producer_id']} ({entry.transactional_id}) wrote to {log.name} at offset {t['first_offset']}, "
+        "which is not in its transaction",
         data=t,
         transactional_id=entry.transactional_id,
         outcome="blocked" if t["marker_offset"] < 0 else "at_risk",
@@ -438,9 +437,8 @@ def _not_in_transaction(log: LogView, t: np.void, entry: StateRecord) -> Finding
 def _not_there_yet(findings: Sequence[Finding]) -> str:
     producers, places = len({f.producer_id for f in findings}), len(logs_of(findings))
     return (
-        f"{plural(producers, 'producer')} wrote with {'an epoch' if producers == 1 else 'epochs'} that the "
-        f"coordinators do not know of, in {plural(places, 'partition')}: {TRANSACTION_STATE} may have been copied "
-        "before"
+        f"{plural(producers, 'producer')} wrote with {'an epoch' if producers == 1 else 'epochs'} above the "
+        f"coordinators' records in {plural(places, 'partition')}: {TRANSACTION_STATE} may have been copied before"
     )
 
 
@@ -450,14 +448,14 @@ def _not_there_yet(findings: Sequence[Finding]) -> str:
     together=by_cause(lambda f: read(Evidence, f.evidence).get("in_flight"), _not_there_yet),
 )
 def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
-    """Data has an epoch that the coordinator never gave
+    """Data has an epoch that the coordinator never allocated
 
-    Checks: transactional data of a producer id with a higher epoch than any record of its id.
-    Why it matters: the coordinator's state went back, after an unclean election or a restore: zombies may pass.
-    Can be wrong: __transaction_state was copied before the data (then the finding says so: in flight).
+    Checks: transactional data of a producer id has a higher epoch than any coordinator record of its id.
+    Why it matters: the coordinator's state regressed, after an unclean election or a restore. Zombies may write again.
+    Can be wrong: __transaction_state was copied before the data (reported as in flight).
     What to do: restart the producers so that they initialise again. If the id may be Flink's
-    (PREFIX-SUBTASK-CHECKPOINT): restoring the job from a checkpoint or savepoint commits the transactions which it
-    holds and aborts the others.
+    (PREFIX-SUBTASK-CHECKPOINT), restore the job from a checkpoint or savepoint: this commits its transactions and
+    aborts the others.
     Source: KIP-360
     """
     history = log.cluster.coordinator
@@ -475,9 +473,8 @@ def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
         other = other_clock(log, partition)
         yield log.finding(
             "critical",
-            f"Producer {p['producer_id']} wrote with epoch {p['max_data_epoch']} in {log.name}, the coordinator "
-            f"knows of "
-            f"{highest} at most",
+            f"Producer id {p['producer_id']} wrote with epoch {p['max_data_epoch']} in {log.name}, but the "
+            f"coordinator's highest epoch is {highest}",
             offset=p["max_data_epoch_offset"],
             last_offset=p["data_last_offset"],
             producer_id=p["producer_id"],
@@ -494,18 +491,18 @@ def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
 def _if_flinks(log: LogView, transactional_id: str) -> Advice | None:
     # Restarting an id's producer aborts what a Flink job may have to commit.
     whose = log.cluster.origin(transactional_id)
-    advice = Advice(Verdict.INVESTIGATE_FIRST, afterwards="a job that is restored initialises its producers by itself")
+    advice = Advice(Verdict.INVESTIGATE_FIRST, afterwards="A restored job initialises its producers by itself")
     return adapted(advice, guidance(whose, "open")) if is_flinks(whose) else None
 
 
 @rule("producer-id-not-allocated", when={"info": "while it may be in flight"})
 def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
-    """Data has a producer id that this cluster has not given out yet
+    """Data has a producer id that this cluster has not allocated yet
 
-    Checks: data of a producer id at or above the allocator's next one in __cluster_metadata.
-    Can be wrong: the metadata log was copied before the data (then the finding says so: in flight).
-    What to do: start the producers of these ids again, so that they get ids that were given out; look whether the
-    segments, or the metadata, were restored from another cluster or time, and compensate downstream.
+    Checks: the producer id of data is at or above the next one to allocate in __cluster_metadata.
+    Can be wrong: the metadata log was copied before the data (reported as in flight).
+    What to do: restart the producers of these ids, so that they get allocated ids; check whether the segments, or the
+    metadata, were restored from another cluster or time, and compensate downstream.
     Source: KIP-730
     """
     limit = log.cluster.next_producer_id
@@ -522,8 +519,8 @@ def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
     )
     yield log.finding(
         "error",
-        f"{log.name} has {plural(len(foreign), 'producer id')} that {METADATA_TOPIC} has not given out, "
-        f"the first {p['producer_id']}; its next one is {limit}",
+        f"{log.name} has {plural(len(foreign), 'unallocated producer id')}, first {p['producer_id']}; the next one to "
+        f"allocate in {METADATA_TOPIC} is {limit}",
         segment=int(p["first_segment"]),
         offset=p["first_offset"],
         last_offset=p["data_last_offset"],
@@ -538,14 +535,14 @@ def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
 
 @rule("expired-id-still-producing")
 def expired_id_still_producing(log: LogView) -> Iterator[Finding]:
-    """A producer writes although the coordinator has forgotten its id
+    """A producer writes after its transactional id expired
 
-    Checks: transactional data of a producer id later than the tombstone of its transactional id.
+    Checks: transactional data of a producer id is later than the tombstone of its transactional id.
     Why it matters: its next request to the coordinator fails with INVALID_PRODUCER_ID_MAPPING.
-    Can be wrong: clocks of two brokers.
-    What to do: restart the producer, so that it gets a producer id again; let it write more often than it is forgotten.
-    If the id may be Flink's (PREFIX-SUBTASK-CHECKPOINT): restoring the job from a checkpoint or savepoint commits the
-    transactions which it holds and aborts the others.
+    Can be wrong: the clocks of two brokers differ.
+    What to do: restart the producer, so that it gets a producer id again; make it write more often than
+    transactional.id.expiration.ms. If the id may be Flink's (PREFIX-SUBTASK-CHECKPOINT), restore the job from a
+    checkpoint or savepoint: this commits its transactions and aborts the others.
     Source: KIP-360, KIP-854
     """
     history = log.cluster.coordinator
@@ -570,7 +567,7 @@ def expired_id_still_producing(log: LogView) -> Iterator[Finding]:
             continue
         yield log.finding(
             "warning",
-            f"Producer {p['producer_id']} of {last.transactional_id} wrote to {log.name} after its id had expired",
+            f"Producer id {p['producer_id']} of {last.transactional_id} wrote to {log.name} after its id expired",
             offset=p["data_last_offset"],
             last_offset=p["data_last_offset"],
             producer_id=p["producer_id"],

@@ -1,4 +1,4 @@
-"""Rules on the bytes of one replica."""
+"""Rules on the stored bytes of one replica."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from auditor.rules.seen.view import Finding, LogView, runs
 # The bytes of one replica: checksums, tails, offset order, indexes, leader epochs.
 
 
-SHOWN = 20  # batches of a finding whose readings it has
+SHOWN = 20  # batches whose readings a finding has
 DEFAULT_SEGMENT_BYTES = str(1 << 30)
 
 
@@ -36,16 +36,17 @@ DEFAULT_SEGMENT_BYTES = str(1 << 30)
     },
 )
 def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
-    """A stored batch is not what was written
+    """CRC mismatch: a stored batch is damaged
 
-    Checks: the checksum stored in a whole batch differs from that of its bytes. No other finding takes evidence from
-    its records. Where one flipped bit explains the checksum, the evidence has both readings of the batch.
-    Why it matters: the batch was damaged on disk or on its way there. Consumers fail at it, and a broker that starts
-    after a crash cuts the log there, with everything behind it.
-    Can be wrong: a tail that was being written while it was copied.
-    What to do: before any start see whether another in-sync replica is sound; then stop the broker, move the folder
-    away, start. Before the stop, see to the broker's partitions without another in-sync replica, as the finding says.
-    With one replica only keep a copy of the folder: a start may cut the log there.
+    Checks: the stored checksum of a complete batch differs from the checksum of its bytes. No other finding uses its
+    records as evidence. If one flipped bit explains the mismatch, the evidence has both readings of the batch.
+    Why it matters: the batch was damaged on disk or on its way there. Consumers fail at it. A broker that starts after
+    a crash truncates the log there, with all later records.
+    Can be wrong: the end of the log was being written while it was copied.
+    What to do: before any start, check whether another in-sync replica is intact; then stop the broker, move the
+    partition directory away and start the broker. Before the stop, prepare the broker's partitions without another
+    in-sync replica, as the finding describes. If it is the only replica, keep a copy of the directory, since a start
+    may truncate the log there.
     Source: KIP-467; DefaultRecordBatch.ensureValid
     """
     for replica in log.replicas:
@@ -54,8 +55,8 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
             in_flight = bool(replica.segments) and not replica.clean_shutdown and _in_flight_tail(replica, e)
             yield log.at_event(
                 "critical",
-                f"Wrong checksum in {plural(len(run), 'batch')} of {log.name} from offset {e['base_offset']} on: "
-                "consumers fail here, and an unclean restart may truncate the log here",
+                f"CRC mismatch in {plural(len(run), 'batch')} of {log.name} at offset {e['base_offset']}: consumers "
+                "fail with CorruptRecordException, and an unclean restart may truncate the log here",
                 e,
                 replica=replica,
                 last_offset=max(last["base_offset"], last["last_offset"]),  # which may be what is damaged
@@ -84,38 +85,38 @@ def _readings(replica: ReplicaFacts, run: list[Event]) -> list[Fields] | None:
 
 def _looked_at(advice: Advice, replica: ReplicaFacts, e: Event) -> Advice:
     dump = repairs.dump(replica.file(int(e["segment"])), "--deep-iteration")
-    return advice.also(check(dump, f"it shows isvalid: false at offset {e['base_offset']}"))
+    return advice.also(check(dump, f"the output shows isvalid: false at offset {e['base_offset']}"))
 
 
 def _in_flight_tail(replica: ReplicaFacts, e: Event) -> bool:
-    # No sound batch follows in a live directory's newest segment. Its own last offset may be damaged.
+    # No intact batch follows in a live directory's newest segment. Its own last offset may be damaged.
     return bool(e["segment"] == len(replica.segments) - 1 and e["base_offset"] >= replica.log_end)
 
 
-RECOVER = "move .kafka_cleanshutdown out of the log directory: a start then cuts these bytes, and appends behind none"
+RECOVER = "move .kafka_cleanshutdown out of the log directory: a start then truncates these bytes before it appends"
 
 
 @rule(
     "torn-tail",
     when={
-        "error": "before the newest segment, or where a start ends at it",
+        "error": "before the newest segment, or if a start fails at it",
         "critical": "below the high watermark",
         "info": "in a live directory",
         "unreadable": "before the newest segment",
-        "at_risk": "below the high watermark, or where a start ends at it",
+        "at_risk": "below the high watermark, or if a start fails at it",
     },
 )
 def torn_tail(log: LogView) -> Iterator[Finding]:
-    """A segment does not end with a whole batch
+    """A segment ends with an incomplete batch
 
-    Checks: bytes behind the last whole batch of a segment: a batch that breaks off, zeros, or nothing that a batch
-    could be.
-    Why it matters: a crash left it. Recovery cuts it off; if the high watermark lies in it, acknowledged data is lost.
-    After a clean stop nothing is recovered: a broker ends at zeros there, and appends behind a batch that breaks off.
+    Checks: bytes after the last complete batch of a segment: an incomplete batch, zeros, or bytes that are no batch.
+    Why it matters: a crash causes it, and recovery truncates it. If the high watermark is past the last complete batch,
+    acknowledged data is lost. After a clean stop there is no recovery: a broker fails to start at zeros, and appends
+    after an incomplete batch.
     Can be wrong: a live broker was writing; preallocated segments end in zeros.
-    What to do: after a crash nothing if the high watermark is not in it; otherwise keep a copy of the folder before the
-    broker starts (it cuts the bytes off), and let an in-sync replica that has the records lead. After a clean stop move
-    .kafka_cleanshutdown away first.
+    What to do: after a crash, nothing if the high watermark is below it. Otherwise keep a copy of the partition
+    directory before the broker starts, since it truncates the bytes; make an in-sync replica with the records lead.
+    After a clean stop, move .kafka_cleanshutdown away first.
     Source: LogSegment.recover, LogSegment.readNextOffset, FileLogInputStream.nextBatch
     """
     for replica in log.replicas:
@@ -135,14 +136,12 @@ def _tail(log: LogView, replica: ReplicaFacts, error: DecodeError, length: int) 
     if newest and preallocated and not steps:
         severity = "info"
     written = severity == "info" and live  # as a batch that is being written looks
-    words = {"truncated": "a batch that breaks off", "zero_filled": "zeros"}.get(
-        error.reason, "bytes that are no batch"
-    )
+    words = {"truncated": "an incomplete batch", "zero_filled": "zeros"}.get(error.reason, "bytes that are no batch")
     return log.finding(
         "warning" if written else severity,
-        f"{error.file} ends with {plural(length, 'byte')} outside any whole batch ({words})"
-        + ("; the high watermark is beyond what is whole: this replica lacks committed data" if beyond else "")
-        + (f"; a start of broker {replica.broker_id} ends at them" if steps else ""),
+        f"{error.file} ends with {words} ({plural(length, 'byte')})"
+        + (". The high watermark is past the last complete batch: this replica lost committed data" if beyond else "")
+        + (f". Broker {replica.broker_id} fails to start at them" if steps else ""),
         replica=replica,
         file=error.file,
         position=error.position,
@@ -181,23 +180,23 @@ def _preallocates(log: LogView, replica: ReplicaFacts) -> bool:
 @rule(
     "offset-hole",
     when={
-        "info": "where its leader may have cleaned",
+        "info": "if its leader may have compacted the log",
         "lost": "in the leader",
-        "at_risk": "in another replica, or where a segment file may not have been copied",
+        "at_risk": "in another replica, or if a segment file may be missing from the copy",
     },
     together=in_each_replica(),
 )
 def offset_hole(log: LogView) -> Iterator[Finding]:
-    """Offsets are missing
+    """An offset gap: offsets are missing
 
-    Checks: in a region that was never cleaned a batch begins behind the offset that should come next, within a segment
-    or between two.
-    Why it matters: a log that was never cleaned has no holes: the records were lost. Brokers accept the hole at
-    recovery and consumers skip it without a word.
-    Can be wrong: segments moved to remote storage, or segment files that were not copied (then the range is named). In
-    a compacted topic only the active segment is proof, where this broker has led since: a follower stores its leader's
-    holes, and so does who has lost its replica and fetched it anew (one info a replica); a pass of the cleaner that was
-    ended early moved no checkpoint (likely; also where cleanup.policy is not known).
+    Checks: in a region that was never compacted, a batch begins after the next expected offset, within a segment or
+    between two.
+    Why it matters: a log without compaction has no gaps, so the records are lost. Brokers accept the gap at recovery,
+    and consumers skip it silently.
+    Can be wrong: segments in remote storage, or segment files missing from the copy (the finding then has the range).
+    In a compacted topic only the active segment of a broker that has led since is proof. A follower stores its leader's
+    gaps, and so does a broker that re-fetched a lost replica (one info per replica). An interrupted pass of the cleaner
+    moves no checkpoint (likely; also if cleanup.policy is unknown).
     What to do: compare with the other replicas from the missing offset on.
     Source: UnknownProducerId and OutOfOrderSequence page of Kafka's wiki
     """
@@ -218,8 +217,10 @@ def _hole(log: LogView, replica: ReplicaFacts, holes: list[Event], proof: Missin
     counts = [one["base_offset"] - one["first_missing_offset"] for one in holes]
     at_start = _first_in_segment(replica, e)
     lost = "perhaps a segment file that was not copied" if at_start else LEADERS_LOG if leaders else None
-    why = ": a segment file may be missing" if at_start else ": its leader may have cleaned" if leaders else ""
-    more = f", and {plural(sum(counts[1:]), 'offset')} in {plural(len(holes) - 1, 'more hole')}" if holes[1:] else ""
+    why = (
+        ": a segment file may be missing" if at_start else ": its leader may have compacted the log" if leaders else ""
+    )
+    more = f", and {plural(sum(counts[1:]), 'offset')} in {plural(len(holes) - 1, 'more gap')}" if holes[1:] else ""
     return log.at_event(
         "info" if leaders else "error",
         f"Offsets {e['first_missing_offset']} to {e['base_offset'] - 1} of {log.name} ({counts[0]}) are missing "
@@ -242,24 +243,23 @@ def _hole(log: LogView, replica: ReplicaFacts, holes: list[Event], proof: Missin
 
 
 def _first_in_segment(replica: ReplicaFacts, e: Event) -> bool:
-    # The name of the segment shows that nothing is missing inside it.
+    # The name of the segment shows that no batch is missing inside it.
     base = replica.segment_bases[int(e["segment"])]
     return bool(e["position"] == 0 and e["base_offset"] == base)
 
 
 @rule("offsets-not-increasing")
 def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
-    """Offsets go back or lie in the wrong segment
+    """Offsets move backwards or are in the wrong segment
 
-    Checks: a batch begins at or below the last offset of the batch before it, within a segment or between two, or lies
-    outside of the range that its segment's name and the next one's give. The base offset stands outside of the
-    checksum: where the batches on both sides go on as if it were another one, it is damaged, and that value counts for
-    everything else.
-    Why it matters: look-ups by offset find the wrong records or none; consumers may read records twice or loop.
-    Can be wrong: left-overs of compaction read together with what replaced them. A damaged offset at the end of a log
-    contradicts nothing where no clean shutdown wrote that end down: then it looks like a hole.
-    What to do: what the finding says: fetch this replica again only where another one is known to be in sync and
-    sound; else keep a copy of its folder before the broker next starts.
+    Checks: a batch begins at or below the last offset of the previous batch, within a segment or between two. Or its
+    offset is outside the range of its segment by the segment file names. The checksum does not cover the base offset.
+    If both neighbours fit another base offset, the stored one is damaged, and the fitting value is used everywhere.
+    Why it matters: lookups by offset find wrong records or none. Consumers may read records twice or loop.
+    Can be wrong: old segments read together with the compacted ones that replaced them. Without a clean shutdown, a
+    damaged offset at the end of a log looks like a gap.
+    What to do: follow the finding: re-fetch this replica only if another one is known to be in sync and intact;
+    otherwise keep a copy of its directory before the broker next starts.
     Source: KIP-467; LogValidator, UnifiedLog.analyzeAndValidateRecords
     """
     yield from damaged_fields(log, "critical", OFFSET)
@@ -270,7 +270,7 @@ def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
             e, last = run[0], run[-1]
             if e["kind"] == EventKind.OUTSIDE_SEGMENT:
                 begin, end = e["segment_base_offset"], e["next_segment_base_offset"]
-                what = f"lies outside of its segment, which begins at {begin}"
+                what = f"is outside its segment, which begins at {begin}"
                 what += f" and ends before {end}" if end >= 0 else ""
                 expected: Any = [begin, end if end >= 0 else None]
             else:
@@ -287,20 +287,20 @@ def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
             )
 
 
-@rule("index-mismatch", when={"info": "for what a crash left in a file that is longer than its entries"})
+@rule("index-mismatch", when={"info": "for entries after the end of the index that a crash left in the file"})
 def index_mismatch(log: LogView) -> Iterator[Finding]:
-    """An index does not agree with its segment
+    """An index does not match its segment
 
-    Checks: an offset index entry that points at no batch's start, or whose offset is not in what was appended there; a
-    time index entry with an earlier record that is later in time; entries that do not increase; a file with a partial
-    entry.
-    Why it matters: look-ups land in the middle of a batch or miss records.
-    Can be wrong: entries of a follower that took several batches at once carry the last one's offset (allowed for). In
-    a file of a running or killed broker, which ends in zeros, the last entries may be what a truncation left behind the
-    index's end, at offsets that the log may have reached again: those that fit no batch are info.
-    What to do: where no batch of the segment is broken, since its recovery would cut it there: with the broker stopped
-    move the segment's .index and .timeindex away; a missing .index makes the start recover the segment and write both.
-    Before the stop, see to the broker's partitions without another in-sync replica, as the finding says.
+    Checks: an offset index entry does not point at the start of a batch, or its offset is not in the batches appended
+    there. Or a time index entry has an earlier record with a later timestamp, entries do not increase, or a file ends
+    with a partial entry.
+    Why it matters: lookups start in the middle of a batch or miss records.
+    Can be wrong: a follower that appends several batches at once stores the last one's offset (handled). The file of a
+    running or killed broker ends in zeros, and its last entries may be leftovers of a truncation. Those that fit no
+    batch are info.
+    What to do: if no batch of the segment is broken (a recovery would truncate it there), stop the broker and move the
+    segment's .index and .timeindex away. Without .index the start recovers the segment and rebuilds both. Before the
+    stop, prepare the broker's partitions without another in-sync replica, as the finding describes.
     Source: OffsetIndex, TimeIndex
     """
     explained = {e["last_offset"] for e in log.events(EventKind.BATCH_TIMESTAMP, EventKind.TIMESTAMP_AHEAD)}
@@ -338,8 +338,8 @@ def _index_finding(log: LogView, replica: ReplicaFacts, run: list[Event], time: 
     left_over = e["maybe_cut_off"] == 1 and not replica.clean_shutdown
     return log.finding(
         "warning",
-        f"{file} is not what its segment gives, in {plural(len(run), 'entry')} from number {entry} on: "
-        f"{INDEX_FAULTS[e['fault']]}" + (", as a truncation leaves it in a running broker's file" * left_over),
+        f"{file} does not match its segment in {plural(len(run), 'entry')} from number {entry} on: "
+        f"{INDEX_FAULTS[e['fault']]}" + (", as after a truncation in a running broker's file" * left_over),
         replica=replica,
         file=file,
         position=e["position"],
@@ -361,15 +361,15 @@ def _index_finding(log: LogView, replica: ReplicaFacts, run: list[Event], time: 
 
 @rule("leader-epoch-mismatch")
 def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
-    """Leader epochs in the log go down, or disagree with the checkpoint
+    """Leader epochs in the log regress, or contradict the checkpoint
 
-    Checks: the leader epoch of a batch is lower than one before it, or other than what leader-epoch-checkpoint gives
-    for its offset. It stands outside of the checksum: one that alone lies off between its neighbours is damaged, and
-    theirs counts for everything else.
-    Why it matters: followers truncate by leader epochs; wrong ones make them keep or drop the wrong records.
+    Checks: the leader epoch of a batch is lower than an earlier one, or differs from leader-epoch-checkpoint at its
+    offset. The checksum does not cover it. If a single one does not fit its neighbours, it is damaged, and their value
+    is used everywhere.
+    Why it matters: followers truncate by leader epochs. Wrong ones make them keep or drop the wrong records.
     Can be wrong: the checkpoint is ahead of the log after a crash.
-    What to do: what the finding says: fetch this replica again only where another one is known to be in sync and
-    sound; else keep a copy of its folder before the broker next starts.
+    What to do: follow the finding: re-fetch this replica only if another one is known to be in sync and intact;
+    otherwise keep a copy of its directory before the broker next starts.
     Source: KIP-101, KIP-279; LeaderEpochFileCache
     """
     yield from damaged_fields(log, "error", EPOCH)
@@ -388,7 +388,7 @@ def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
                 + (
                     f"after epoch {e['expected_leader_epoch']}"
                     if down
-                    else f"the checkpoint says {e['expected_leader_epoch']}"
+                    else f"but the checkpoint has {e['expected_leader_epoch']}"
                 ),
                 e,
                 replica=replica,
@@ -398,11 +398,11 @@ def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
             )
 
 
-# Files that others, or a checkpoint, show to be missing.
+# Files that are missing by other files or a checkpoint.
 
 
 EMPTY_LOG = "a broker that starts on this directory creates an empty log"
-NOT_COPIED = "they may have been deleted or moved, or not been copied"
+NOT_COPIED = "they may be deleted, moved, or missing from the copy"
 
 
 def _of_one_disk(f: Finding) -> Hashable:
@@ -421,25 +421,24 @@ def _all_missing(findings: Sequence[Finding]) -> str:
 @rule(
     "missing-segment",
     when={
-        "critical": "where a checkpoint or a producer snapshot is above 0",
-        "error": "where only an index of it is left",
-        "info": "in a live directory, or where the log directory has no segment at all",
+        "critical": "if a checkpoint or a producer snapshot is above 0",
+        "error": "if only an index of it remains",
+        "info": "in a live directory, or if the log directory has no segment at all",
     },
     together=by_cause(_of_one_disk, _all_missing),
 )
 def missing_segment(log: LogView) -> Iterator[Finding]:
     """All segment files of a partition are missing
 
-    Checks: a partition directory without any segment (.log), of a partition with a high watermark, recovery point or
-    cleaner offset above 0, a producer snapshot, or an index. Certain for a broker that was stopped cleanly, and with
-    --whole for a replica in sync. A copy by auditor copy is judged as the directory that it was made of.
+    Checks: a partition directory has no segment (.log), although the partition has a high watermark, recovery point or
+    cleaner offset above 0, a producer snapshot, or an index. It is certain for a cleanly stopped broker, and with
+    --whole for an in-sync replica. A copy by auditor copy is judged like its source directory.
     Why it matters: the records are lost, or were not copied. A broker that starts on the directory creates an empty log
-    at offset 0 without a warning; as leader it makes its followers truncate theirs.
-    Can be wrong: files that were not copied: where the log directory has no segment at all it is an info. A topic that
-    was deleted, or a partition that was moved, while it was copied: nothing is reported where the metadata, or another
-    log directory of the broker, shows that.
-    What to do: do not start the broker on this directory. Find what removed the files: a clean-up job for *.log, or an
-    exclude list of the copy. Restore them from a backup, or let another in-sync replica lead before the broker starts.
+    at offset 0 without a warning. As leader it makes its followers truncate theirs.
+    Can be wrong: files that were not copied (info if the log directory has no segment at all). A topic was deleted or a
+    partition moved during the copy: not reported if the metadata, or another log directory of the broker, shows that.
+    What to do: do not start the broker on this directory. Find the cause: a clean-up job for *.log, or an exclude list
+    of the copy. Restore the files from a backup, or make another in-sync replica lead before the broker starts.
     Source: LogLoader.load, LogManager.loadLog
     """
     for replica in log.replicas:
@@ -517,20 +516,20 @@ def _segments(bases: Sequence[int]) -> str:
 @rule(
     "orphaned-index",
     when={
-        "warning": "where its records were deleted from the log before, or are in remote storage",
+        "warning": "if its records were deleted before, or are in remote storage",
         "info": "in a live directory",
     },
 )
 def orphaned_index(log: LogView) -> Iterator[Finding]:
     """An index exists without its segment
 
-    Checks: an .index, .timeindex or .txnindex without the .log of the same offset. Certain for a broker that was
-    stopped cleanly, and with --at-once. A copy by auditor copy is judged as the directory that it was made of.
-    Why it matters: brokers rename and delete the files of a segment together, so something else removed the segment:
-    its records are lost though no retention decided that. The next start deletes the index, and with it the evidence.
+    Checks: an .index, .timeindex or .txnindex has no .log of the same offset. It is certain for a cleanly stopped
+    broker, and with --at-once. A copy by auditor copy is judged like its source directory.
+    Why it matters: brokers rename and delete the files of a segment together, so something else removed the segment.
+    Its records are lost without retention. The next start deletes the index, and with it the evidence.
     Can be wrong: a segment file that was not copied.
-    What to do: keep a copy of the directory before the broker starts. Find what removed the file: a clean-up job for
-    *.log, or an exclude list of the copy. Restore it from a backup, or compare with the other replicas.
+    What to do: keep a copy of the directory before the broker starts. Find the cause: a clean-up job for *.log, or an
+    exclude list of the copy. Restore the file from a backup, or compare with the other replicas.
     Source: LogLoader.loadSegmentFiles; LogSegment.changeFileSuffixes
     """
     for replica in log.replicas:
@@ -572,8 +571,8 @@ def _orphaned(log: LogView, replica: ReplicaFacts, orphans: Sequence[tuple[int, 
 # Checkpoints beyond the log end.
 
 
-RESTORE = "restore the segment files from a backup, or let another in-sync replica lead before the broker starts"
-OF_DIFFERENT_TIMES = " (files of a live directory may be of different times)"
+RESTORE = "restore the segment files from a backup, or make another in-sync replica lead before the broker starts"
+OF_DIFFERENT_TIMES = " (files of a live directory may have different copy times)"
 
 
 def _of_one_directory(f: Finding) -> Hashable:
@@ -582,7 +581,7 @@ def _of_one_directory(f: Finding) -> Hashable:
 
 
 def _all_beyond(findings: Sequence[Finding]) -> str:
-    return f"Checkpoints of {plural(len(findings), 'partition')} lie beyond their log ends{OF_DIFFERENT_TIMES}"
+    return f"Checkpoints of {plural(len(findings), 'partition')} are past the log end offset{OF_DIFFERENT_TIMES}"
 
 
 @rule(
@@ -594,12 +593,12 @@ def _all_beyond(findings: Sequence[Finding]) -> str:
     together=by_cause(_of_one_directory, _all_beyond),
 )
 def checkpoint_beyond_log_end(log: LogView) -> Iterator[Finding]:
-    """A checkpoint promises more log than there is
+    """A checkpoint is past the log end offset
 
-    Checks: the recovery point, the high watermark or the cleaner checkpoint lies beyond the log end, or the log start
-    beyond the high watermark.
-    Why it matters: this replica lost its tail; when it becomes leader, acknowledged records are gone.
-    Can be wrong: the checkpoint was copied after the log (live directory: then the finding says so: in flight).
+    Checks: the recovery point, the high watermark or the cleaner checkpoint is past the log end offset. Or the log
+    start offset is past the high watermark.
+    Why it matters: this replica lost its newest records. If it becomes leader, acknowledged records are lost.
+    Can be wrong: the checkpoint was copied after the log (in a live directory; reported as in flight).
     What to do: compare with the other replicas before this one becomes leader.
     Source: UnifiedLog, LogManager (checkpoints)
     """
@@ -633,7 +632,7 @@ def _beyond(log: LogView, replica: ReplicaFacts, beyond: list[tuple[str, int, in
     what = "high watermark" if name == "log start" else "log end"
     return log.finding(
         severity,
-        f"The {name} of {log.name} is {value}, beyond its {what} {limit}"
+        f"The {name} of {log.name} is {value}, past its {what} {limit}"
         + (OF_DIFFERENT_TIMES if live else _lost_tail(name, replica)),
         replica=replica,
         offset=limit,
@@ -651,8 +650,8 @@ def _beyond(log: LogView, replica: ReplicaFacts, beyond: list[tuple[str, int, in
 
 def _lost_tail(name: str, replica: ReplicaFacts) -> str:
     if name == "log start":
-        return ": brokers delete nothing beyond it"
-    return ": the tail of this replica is lost" + (", or was not copied" if _perhaps_not_copied(replica) else "")
+        return ": brokers do not delete past it"
+    return ": the end of this replica is lost" + (", or was not copied" if _perhaps_not_copied(replica) else "")
 
 
 def _perhaps_not_copied(replica: ReplicaFacts) -> dict[str, str]:
@@ -665,7 +664,7 @@ def _perhaps_not_copied(replica: ReplicaFacts) -> dict[str, str]:
     }
 
 
-# The torn end of a segment: bytes up to its end that are not complete batches.
+# Bytes at the end of a segment that are not complete batches.
 
 
 TAIL_REASONS = ("truncated", "zero_filled", "bad_size", "bad_magic", "bad_value")
@@ -691,8 +690,8 @@ def is_whole(error: DecodeError) -> bool:
     return error.reason == "bad_magic" and not error.detail.endswith(BREAKS_OFF)
 
 
-# Damaged header fields that the checksum does not cover: base offset, length, leader epoch and magic. Everything else
-# about such a batch uses the values that fit.
+# Damaged header fields that the checksum does not cover: base offset, length, leader epoch and magic. Other findings
+# about such a batch use the values that fit.
 
 
 OFFSET, EPOCH, LENGTH, MAGIC = "base offset", "leader epoch", "length", "magic"
@@ -715,12 +714,12 @@ def _damaged_field(
     field: DamagedField,
     evidence: Fields,
 ) -> Finding:
-    likely = "" if field.sure else "most likely "
+    likely = "" if field.sure else "probably "
     moved = field.stored - field.expected if field.name == OFFSET else 0
     return log.finding(
         severity,
-        f"A batch of {log.name} at byte {error.position} of {error.file} has the {field.name} {field.stored}, which "
-        f"was {likely}{field.expected} before it was damaged (its checksum is right, and does not cover it): "
+        f"A batch of {log.name} at byte {error.position} of {error.file} has a damaged {field.name}: {field.stored}, "
+        f"{likely}{field.expected} before (its checksum is valid, and does not cover this field). "
         f"{_consequence(field)}",
         replica=replica,
         file=error.file,
@@ -753,10 +752,10 @@ def _consequence(field: DamagedField) -> str:
     # FileLogInputStream, ByteBufferLogInputStream, LogSegment.recover.
     if field.name == OFFSET:
         if field.stored < field.expected:
-            return "consumers pass over its records, and followers refuse it"
-        return "consumers go on behind these offsets, and followers refuse what follows"
+            return "Consumers skip its records, and followers refuse it"
+        return "Consumers continue after these offsets, and followers refuse the next batches"
     if field.name == EPOCH:
-        return "followers and consumers that fetch it take the epoch over, and truncate by it"
+        return "Followers and consumers that fetch it adopt the epoch, and truncate by it"
     if field.name == MAGIC:
-        return "consumers fail here" + (", and a recovery cuts the log here" if field.stored in (0, 1) else "")
-    return "brokers find no batch behind it, consumers do not get past it, and a recovery cuts the log here"
+        return "Consumers fail here" + (", and a recovery truncates the log here" if field.stored in (0, 1) else "")
+    return "Brokers find no batch after it, consumers cannot get past it, and a recovery truncates the log here"

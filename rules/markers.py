@@ -1,4 +1,4 @@
-"""Rules on the markers in a partition against the coordinators' decisions."""
+"""Rules that compare the markers of a partition with the coordinators' decisions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ from auditor.transactions.matching import (
 )
 
 VERSION, METADATA_VERSION = "transaction.version", "metadata.version"
-LATE = "{2} it is a late marker of the transaction before, which ended offsets {0} to {1} early (KIP-1228)"
+LATE = "{2} a late marker of the previous transaction, which ended offsets {0}–{1} early (KIP-1228)"
+PAST_TENSE = {"COMMIT": "committed", "ABORT": "aborted"}
 
 
 def _judged_markers(log: LogView) -> np.ndarray:
@@ -77,31 +78,31 @@ def _at_marker(
     )
 
 
-NOTHING_OPEN = "nothing of it is open, so there is nothing to abort"
-CLOCKS = "how far the clocks of its leader and its coordinator differ"
-NOT_YET = "{count} transactions were decided and completed, but {log} has no markers of them: files may be older"
+NOTHING_OPEN = "the transaction is not open any more, so there is nothing to abort"
+CLOCKS = "the clock difference between its leader and its coordinator"
+NOT_YET = "{log} has no markers of {count} completed transactions: its files may be older"
 
 
 @rule(
     "missing-marker",
     when={
-        "info": "while it may be in flight, or where a later marker ended its data as decided",
-        "at_risk": "where none of its data is open",
+        "info": "while it may be in flight, or if a later marker ended its data as decided",
+        "at_risk": "if none of its data is open",
     },
     together=in_flight(NOT_YET),
 )
 def missing_marker(log: LogView) -> Iterator[Finding]:
-    """A completed transaction never got its marker here
+    """A completed transaction has no marker in this partition
 
-    Checks: an id's record says that its transaction is complete, this partition was part of it, nothing was cleaned or
-    retained away since, and there is no marker of that producer, epoch and result. Where a later marker with the same
-    result ended its data (the next transaction's, or one written by hand), that is an information; where one with the
-    other result did, split-decision.
-    Can be wrong: the partition was deleted and recreated; files copied at different times (then said as in flight).
-    Where one offset is missing in its place, that hole is in the evidence.
-    What to do: for an ABORT decision abort as a hanging transaction; for a COMMIT decision do not abort: an in-sync
-    replica that has the marker, and lacks nothing, may lead; else the marker has to be written again. Nothing where its
-    data was ended already.
+    Checks: a record in __transaction_state shows a complete transaction that includes this partition. The partition has
+    no marker of this producer id, epoch and result, and neither compaction nor retention can have removed it. If a
+    later marker with the same result ended the data, the finding is an info. If one with the other result did, the
+    finding is a split-decision.
+    Can be wrong: the partition was deleted and re-created; files copied at different times (reported as in flight). If
+    one offset is missing in place of the marker, the evidence has the gap.
+    What to do: after an ABORT decision, abort it like a hanging transaction. After a COMMIT decision, do not abort.
+    Make an in-sync replica lead that has the marker and lacks no record, or have the marker written again. If its data
+    is already ended, there is nothing to do.
     Source: KIP-98
     """
     history = log.cluster.coordinator
@@ -159,14 +160,14 @@ def _must_have_marker(log: LogView, window: TransactionWindow, before: int = -1)
 
 
 def _late(log: LogView, ended: Ended) -> Finding:
-    # Ended as decided: nothing is open, nothing has to be done.
+    # Ended as decided: no transaction is open.
     window, marker = ended.window, "COMMIT" if ended.row["commit"] else "ABORT"
     first, last = ended.span
-    other = "that no coordinator sent" if ended.by is None else "of a later transaction of its"
+    other = "no coordinator sent it" if ended.by is None else "of its next transaction"
     return log.finding(
         "info",
-        f"The {marker} marker of {window.transactional_id} never came to {log.name}: its data at {ended.data()} was "
-        f"ended as decided, late, by the {marker} at offset {ended.row['marker_offset']} {other}",
+        f"{log.name} never received the {marker} marker of {window.transactional_id}. The {marker} at offset "
+        f"{ended.row['marker_offset']} ({other}) ended its data at {ended.data()} late, as decided",
         segment=int(ended.row["segment"]),
         offset=first,
         last_offset=last,
@@ -195,11 +196,11 @@ def _missing(log: LogView, window: TransactionWindow, between: tuple[int, int]) 
     decision = "COMMIT" if prepare.commit else "ABORT"
     return log.finding(
         "info" if clocks else "critical",
-        f"{window.transactional_id} decided {decision} and completed, but {log.name} has no such marker"
-        + (": the file may have been copied before it came" if in_flight else "")
+        f"The coordinator {PAST_TENSE[decision]} {window.transactional_id}, but {log.name} has no {decision} marker"
+        + (": the log may have been copied before the marker was written" if in_flight else "")
         + (": another topic of this name may have it" if rival and not in_flight else "")
-        + (": the topic may have been made again since" if newer and not (in_flight or rival) else "")
-        + (f": unknown is {CLOCKS}" if clocks and not (in_flight or newer or rival) else ""),
+        + (": the topic may have been re-created since" if newer and not (in_flight or rival) else "")
+        + (f": inconclusive without {CLOCKS}" if clocks and not (in_flight or newer or rival) else ""),
         offset=None if row is None else row["first_offset"],
         last_offset=None if row is None else row["last_offset"],
         segment=-1 if row is None else int(row["segment"]),
@@ -225,30 +226,29 @@ def _missing(log: LogView, window: TransactionWindow, between: tuple[int, int]) 
 @rule(
     "split-decision",
     when={
-        "error": "where only the partition shows it, as a late COMMIT marker",
-        "info": "where retention may have taken its own marker",
-        "hidden": "where COMMIT was decided",
-        "exposed": "where ABORT was decided",
+        "error": "if only the partition shows it, by a late COMMIT marker",
+        "info": "if retention may have removed its own marker",
+        "hidden": "if the decision was COMMIT",
+        "exposed": "if the decision was ABORT",
     },
 )
 def split_decision(log: LogView) -> Iterator[Finding]:
-    """A transaction was ended here otherwise than its coordinator decided
+    """A marker ended a transaction against its coordinator's decision
 
-    Checks: a marker that closed data with another result than the coordinator decided for the transaction which that
-    data belongs to (by producer id, epoch, and the order of markers), where no earlier marker in the partition had
-    carried the decision out; at any time before or after the decision, whoever wrote it: an operator, the producer's
-    next transaction after its coordinator had skipped this partition (KAFKA-20734: the finding is then about the data,
-    up to that marker), or the transaction before it, whose marker came late (KIP-1228). A later marker with the right
-    result finds the data closed and does not make it whole. Without the coordinator's log, a COMMIT marker that repeats
-    epoch and result of the one before it, which had raised the epoch (transaction.version 2), over data of that epoch
-    is late where an ABORT of the next epoch ended the rest.
-    Can be wrong: one transaction of version 1 after a downgrade looks like a late marker; clocks of two brokers more
-    than 30 s apart, or records of clients that are stamped with another time than the clock's. Late data behind a
-    decision that was carried out is none, nor is a partition that was added and never written to. Not judged is a
-    marker newer than the copy of __transaction_state behind a cleaned part: the data may be of a later transaction.
-    Nor is one whose decision the coordinator's log lost (coordinator-log-restored).
-    What to do: list both sides; look for aborts by hand; compensate downstream. Nothing of it is open, so there is
-    nothing to abort. Never abort by hand what the coordinator has prepared to commit.
+    Checks: a marker ended data with another result than the coordinator decided for the transaction of this data.
+    Producer id, epoch and the order of markers show the transaction. No earlier marker in the partition carried out the
+    decision. The marker may be an operator's. It may be of the producer's next transaction, after the coordinator
+    skipped this partition (KAFKA-20734); the finding then covers the data up to that marker. It may also be a late
+    marker of the previous transaction (KIP-1228). A later marker with the right result does not repair the data.
+    Without __transaction_state, under transaction.version 2: a COMMIT marker that repeats the epoch and result of the
+    previous marker is late, if it ends data of that epoch and an ABORT of the next epoch ended the rest.
+    Can be wrong: one transaction of version 1 after a downgrade looks like a late marker; the clocks of two brokers
+    differ by more than 30 s, or clients stamp records with other times. Late data after a completed decision does not
+    count, nor does a partition that was added and never written. A marker newer than the copy of __transaction_state is
+    not judged after a compacted part, since its data may be of a later transaction. A marker whose decision
+    __transaction_state lost is not judged either (coordinator-log-restored).
+    What to do: list both sides; look for manual aborts; compensate downstream. There is nothing open to abort. Do not
+    abort what the coordinator has prepared to commit.
     Source: KIP-98, KIP-664, KIP-1228
     """
     history = log.cluster.coordinator
@@ -276,9 +276,8 @@ def split_decision(log: LogView) -> Iterator[Finding]:
         yield _at_marker(
             log,
             "critical",
-            f"The transaction of {window.transactional_id} was decided {decision}, but {log.name} has {result} for its "
-            f"data from offset {t['first_offset']} to {t['last_offset']}: {_fate(t)}{_by(log, t)}"
-            f"{_and_elsewhere(log, window)}",
+            f"The coordinator {PAST_TENSE[decision]} {window.transactional_id}, but {log.name} has {result} for its "
+            f"data at {blocking.data_of(t)}: {_fate(t)}{_by(log, t)}{_and_elsewhere(log, window)}",
             t,
             outcome=_outcome(t),
             advice=_compensated(log, t, blocking.data_of(t), window.transactional_id),
@@ -313,13 +312,13 @@ def _may_be_of_version_1(log: LogView, t: np.void, own: np.void | None) -> bool:
 
 
 def _shown_though_aborted(log: LogView, t: np.void, own: np.void) -> Finding:
-    rest = f"offsets {own['first_offset']} to {own['last_offset']}" if own["first_offset"] >= 0 else "no more data"
+    rest = blocking.data_of(own) if own["first_offset"] >= 0 else "no more data"
     return _at_marker(
         log,
         "error",
-        f"A transaction of producer {t['producer_id']} was split in {log.name}: a COMMIT ended offsets "
-        f"{t['first_offset']} to {t['last_offset']}, the ABORT at {own['marker_offset']} ended {rest}: {_fate(t)}; the "
-        f"COMMIT is a late marker of the transaction before it (KIP-1228)",
+        f"Two markers ended one transaction of producer id {t['producer_id']} in {log.name}: a COMMIT ended "
+        f"{blocking.data_of(t)}, the ABORT at offset {own['marker_offset']} ended {rest}. {_begun(_fate(t))}. The "
+        "COMMIT is a late marker of the previous transaction (KIP-1228)",
         t,
         doubt=_may_be_of_version_1(log, t, own),
         outcome=_outcome(t),
@@ -333,7 +332,11 @@ def _shown_though_aborted(log: LogView, t: np.void, own: np.void) -> Finding:
 
 
 def _fate(t: np.void) -> str:
-    return "visible though aborted" if t["commit"] else "gone for read_committed readers"
+    return "consumers see aborted records" if t["commit"] else "read_committed consumers miss committed records"
+
+
+def _begun(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
 
 
 def _outcome(t: np.void) -> str:
@@ -344,27 +347,25 @@ def _by(log: LogView, t: np.void) -> str:
     if not is_late(log, t):
         return ""
     by_hand = "" if t["commit"] else "an operator's abort, or "
-    return f"; ended by {by_hand}a late marker of the transaction before it (KIP-1228)"
+    return f". Cause: {by_hand}a late marker of the previous transaction (KIP-1228)"
 
 
 def _and_elsewhere(log: LogView, window: TransactionWindow) -> str:
     others = len(window.partitions - {log.name})
-    return (
-        f"; it had {plural(others, 'other partition')}, of which each is judged by what it has itself" if others else ""
-    )
+    if others == 1:
+        return ". Its other partition is reported separately"
+    return f". Its {plural(others, 'other partition')} are reported separately" if others else ""
 
 
 def _compensated(log: LogView, t: np.void, data: str, transactional_id: str | None) -> Advice:
-    # Nothing in Kafka mends it: readers got ``data``, or did not.
+    # Kafka cannot repair it: consumers already got ``data``, or already missed it.
     again = sent_again(log.cluster.origin(transactional_id or ""), data)
-    amends = (
-        f"undo downstream what came of {data}"
-        if t["commit"]
-        else f"{again}; readers with isolation.level=read_uncommitted still get them, and the command shows them"
-    )
-    file = log.leader.file(int(t["segment"]))
-    read = () if t["commit"] else (Step("", repairs.dump(file, "--print-data-log"), f"the records of {data}"),)
-    return Advice(Verdict.NOTIFY_OWNER, NOTHING_OPEN, steps=(Step(f"compensate: {amends}"), *read))
+    if t["commit"]:
+        return Advice(Verdict.NOTIFY_OWNER, NOTHING_OPEN, steps=(Step(f"undo the effects of {data} downstream"),))
+    dump = repairs.dump(log.leader.file(int(t["segment"])), "--print-data-log")
+    to_read = "to read them: a consumer with isolation.level=read_uncommitted, or this command"
+    steps = (Step(again), Step(to_read, dump, f"the records of {data}"))
+    return Advice(Verdict.NOTIFY_OWNER, NOTHING_OPEN, steps=steps)
 
 
 def _under_the_next_marker(log: LogView, ended: Ended) -> Finding:
@@ -372,13 +373,14 @@ def _under_the_next_marker(log: LogView, ended: Ended) -> Finding:
     first, _ = ended.span
     decision, result = ("ABORT", "COMMIT") if t["commit"] else ("COMMIT", "ABORT")
     skipped = of_the_defect(log, [window])
-    of_next = f" (data from offset {t['risen_offset']} on)" if ended.alone else ""
+    of_next = f", data from offset {t['risen_offset']}" if ended.alone else ""
     advice = _compensated(log, t, ended.data(), window.transactional_id)
     return log.finding(
         "critical",
-        f"The transaction of {window.transactional_id} was decided {decision}, its marker never came to {log.name}; "
-        f"there the {result} at offset {t['marker_offset']}, of a later transaction{of_next}, ended its data at "
-        f"{ended.data()}: {_fate(t)}{_and_elsewhere(log, window)}" + (f". {defect_in_words(log)}" if skipped else ""),
+        f"The coordinator {PAST_TENSE[decision]} {window.transactional_id}, but {log.name} never received the "
+        f"{decision} marker. A later transaction's {result} (offset {t['marker_offset']}{of_next}) "
+        f"{PAST_TENSE[result]} {ended.data()} instead: {_fate(t)}{_and_elsewhere(log, window)}"
+        + (f". {defect_in_words(log)}" if skipped else ""),
         segment=int(t["segment"]),
         offset=first,
         last_offset=t["marker_offset"],
@@ -415,19 +417,19 @@ def _only_it_can_be(log: LogView, window: TransactionWindow, t: np.void) -> bool
 @rule(
     "marker-contradicts-decision",
     when={
-        "hidden": "where COMMIT was decided",
-        "exposed": "where ABORT was decided",
-        "none": "where the marker ended no data",
+        "hidden": "if the decision was COMMIT",
+        "exposed": "if the decision was ABORT",
+        "none": "if the marker ended no data",
     },
 )
 def marker_contradicts_decision(log: LogView) -> Iterator[Finding]:
-    """A marker says the opposite of what the coordinator decided
+    """A marker contradicts the coordinator's decision
 
-    Checks: a marker whose result differs from the Prepare record of its transaction. Not judged is a marker that is
-    newer than the copy of __transaction_state where the log was cleaned: its decision may be one that came later, and
-    the marker of the older decision is gone.
+    Checks: the result of a marker differs from the Prepare record of its transaction. A marker newer than the copy of
+    __transaction_state is not judged in a compacted log. Its decision may be a later one, and the marker of the older
+    decision is removed.
     Can be wrong: an operator aborted a hanging transaction of the same producer right before the decision.
-    What to do: list both sides; look for aborts by hand; compensate downstream.
+    What to do: list both sides; look for manual aborts; compensate downstream.
     Source: KIP-98
     """
     for t in _judged_markers(log):
@@ -438,8 +440,8 @@ def marker_contradicts_decision(log: LogView) -> Iterator[Finding]:
         yield _at_marker(
             log,
             "critical",
-            f"{log.name} has a {'COMMIT' if t['commit'] else 'ABORT'} marker for the transaction of "
-            f"{window.transactional_id} that was decided {'COMMIT' if window.prepare.commit else 'ABORT'}",
+            f"The coordinator {'committed' if window.prepare.commit else 'aborted'} {window.transactional_id}, but "
+            f"{log.name} has {'a COMMIT' if t['commit'] else 'an ABORT'} marker for this transaction",
             t,
             outcome=_outcome(t) if t["first_offset"] >= 0 else "none",
             expected="COMMIT" if window.prepare.commit else "ABORT",
@@ -462,24 +464,24 @@ def _may_be_of_a_later_one(log: LogView, window: TransactionWindow, t: np.void) 
 @rule(
     "marker-without-decision",
     when={
-        "warning": "if it closed something",
-        "info": "else",
+        "warning": "if it ended data",
+        "info": "otherwise",
     },
 )
 def marker_without_decision(log: LogView) -> Iterator[Finding]:
-    """A marker was written that no coordinator decided
+    """A marker has no coordinator decision
 
-    Checks: a marker of a producer and epoch for which the coordinator's whole history has no decision. One that ended a
-    decided transaction as decided, where its own marker never came, is none (missing-marker says so). Under
-    transaction.version 2 one with epoch and result of the marker before it that ended the next transaction's data may
-    be that transaction's, late: brokers before 4.2 accept it (KIP-1228). Without the coordinator's log this holds only
-    for a COMMIT after one that had raised the epoch, and before no other result.
-    Why it matters: somebody wrote it by hand, coordinator records were lost, or data was shown before it was decided.
-    Can be wrong: kafka-transactions.sh abort writes such a marker, with the coordinator epoch of the one before it
-    (then info; a warning while the coordinator has the transaction open, whose COMMIT no longer shows this data).
-    What to do: nothing of an abort by hand of what its coordinator has ended. Of another ABORT ask who ran
-    kafka-transactions.sh abort then, which writes no COMMIT; else look whether __transaction_state lost records
-    (unclean-election, illegal-transition).
+    Checks: the complete history of the coordinator has no decision for the marker's producer id and epoch. A marker
+    that ended a transaction as decided, in place of its missing marker, does not count (missing-marker reports it).
+    Under transaction.version 2 a marker with the epoch and result of the previous one may end the next transaction's
+    data: it is a late marker of the previous transaction. Brokers before 4.2 accept it (KIP-1228). Without
+    __transaction_state only a COMMIT after a marker that bumped the epoch counts, with no other result after it.
+    Why it matters: an operator wrote the marker, coordinator records were lost, or data was visible before a decision.
+    Can be wrong: kafka-transactions.sh abort writes such a marker, with the coordinator epoch of the previous one (then
+    info; a warning while the coordinator has the transaction open, whose COMMIT can no longer show this data).
+    What to do: nothing if an operator aborted a transaction that its coordinator has ended. For another ABORT, ask who
+    ran kafka-transactions.sh abort at that time; that tool writes no COMMIT. Otherwise check whether
+    __transaction_state lost records (unclean-election, illegal-transition).
     Source: KIP-98, KIP-664, KIP-1228
     """
     if log.topic == TRANSACTION_STATE:
@@ -501,12 +503,12 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
         finding = _at_marker(
             log,
             "warning" if closed and (still or not by_hand) else "info",
-            f"No coordinator decided the {'COMMIT' if t['commit'] else 'ABORT'} of producer {producer_id} at offset "
-            f"{t['marker_offset']} of {log.name}"
-            + ("; it looks like an operator's abort" if by_hand and closed else "")
-            + (f" of what the coordinator has open for {still.transactional_id}" if still else "")
-            + (LATE.format(t["first_offset"], t["last_offset"], " or" if by_hand else ";") if late else "")
-            + ("; it closed nothing" if not closed else ""),
+            f"The {'COMMIT' if t['commit'] else 'ABORT'} marker of producer id {producer_id} at offset "
+            f"{t['marker_offset']} of {log.name} has no coordinator decision"
+            + (": probably an operator's abort" if by_hand and closed else "")
+            + (f" of the open transaction of {still.transactional_id}" if still else "")
+            + (LATE.format(t["first_offset"], t["last_offset"], ", or" if by_hand else ": probably") if late else "")
+            + (", and no transaction was open" if not closed else ""),
             t,
             previous_coordinator_epoch=before if before >= 0 else None,
             late_marker_of_the_transaction_before=True if late else None,
@@ -529,8 +531,8 @@ def _shown_early(log: LogView, t: np.void, own: np.void | None) -> Finding:
     return _at_marker(
         log,
         "warning",
-        f"The COMMIT of producer {t['producer_id']} at offset {t['marker_offset']} of {log.name} repeats the last one;"
-        + LATE.format(t["first_offset"], t["last_offset"], ""),
+        f"The COMMIT marker of producer id {t['producer_id']} at offset {t['marker_offset']} of {log.name} repeats the "
+        "previous one" + LATE.format(t["first_offset"], t["last_offset"], ": probably"),
         t,
         doubt=_may_be_of_version_1(log, t, own),
         late_marker_of_the_transaction_before=True,
@@ -551,14 +553,14 @@ def _decided(log: LogView, t: np.void) -> bool:
 
 @rule("unknown-coordinator-epoch", when={"info": "while it may be in flight"})
 def unknown_coordinator_epoch(log: LogView) -> Iterator[Finding]:
-    """A marker has a coordinator epoch that never was
+    """A marker has a coordinator epoch that never existed
 
-    Checks: a marker whose coordinator epoch lies above the last leader epoch of the __transaction_state partition that
-    owns its id, by its batches, its leader epoch checkpoint and the metadata.
-    Why it matters: the marker comes from another cluster, or was forged.
-    Can be wrong: __transaction_state was copied before the marker came (then the finding says so: in flight).
-    What to do: look whether this segment was copied or restored from another cluster (cluster.id in meta.properties):
-    what its markers decided holds there. List the records up to them, and compensate downstream.
+    Checks: the coordinator epoch of a marker is above the last leader epoch of the __transaction_state partition that
+    owns its id. Its batches, its leader epoch checkpoint and the metadata show the last leader epoch.
+    Why it matters: the marker comes from another cluster, or is forged.
+    Can be wrong: __transaction_state was copied before the marker was written (reported as in flight).
+    What to do: check whether this segment was copied or restored from another cluster (cluster.id in meta.properties);
+    its markers then apply to that cluster. List the records up to them, and compensate downstream.
     Source: KIP-98
     """
     history = log.cluster.coordinator
@@ -575,8 +577,8 @@ def unknown_coordinator_epoch(log: LogView) -> Iterator[Finding]:
         yield _at_marker(
             log,
             "error",
-            f"A marker of producer {t['producer_id']} in {log.name} has coordinator epoch {t['coordinator_epoch']}; "
-            f"the last one of {TRANSACTION_STATE}-{p} is {latest}",
+            f"A marker of producer id {t['producer_id']} in {log.name} has coordinator epoch {t['coordinator_epoch']}, "
+            f"but the last epoch of {TRANSACTION_STATE}-{p} is {latest}",
             t,
             expected=latest,
             found=t["coordinator_epoch"],
@@ -584,23 +586,23 @@ def unknown_coordinator_epoch(log: LogView) -> Iterator[Finding]:
         )
 
 
-# Completed transactions without a marker in a partition, and the later marker that ended their data there.
+# Completed transactions without a marker in a partition, and the later marker that ended their data.
 #
 # A coordinator that skips a partition (KAFKA-20734) leaves its data open. The marker of the application's next
-# transaction then ends both, or an operator writes one by hand.
+# transaction then ends both, or an operator writes a marker.
 
 
 DEFECT = policies.SKIPS_MARKERS
 UNTIL_IT_IS_FIXED = (
-    f"It happens again whenever a partition has no live leader as a transaction ends ({DEFECT.issue}, brokers "
-    f"{DEFECT.releases}): keep replication.factor at 3, stop one broker at a time, and only while no transaction "
-    "is open in its partitions without another in-sync replica, and look for 'likely deleted already and hence can be "
-    "skipped' in the coordinators' logs until a release has the fix"
+    f"This recurs whenever a partition has no live leader as a transaction ends ({DEFECT.issue}, brokers "
+    f"{DEFECT.releases}). Until a release has the fix, keep replication.factor at 3 and stop one broker at a time. "
+    "Stop it only while no transaction is open in its partitions without another in-sync replica. Watch the "
+    "coordinators' logs for 'likely deleted already and hence can be skipped'"
 )
 
 
 def until_it_is_fixed(advice: Advice) -> Advice:
-    """Add to an advice how to keep the defect from recurring."""
+    """Add to an advice how to prevent the defect."""
     return replace(
         advice, afterwards=f"{advice.afterwards}. {UNTIL_IT_IS_FIXED}" if advice.afterwards else UNTIL_IT_IS_FIXED
     )
@@ -662,7 +664,7 @@ class Ended:
             "data_offsets": [first, last],
             "records": (t["risen_records"] if t["risen_offset"] >= 0 else t["records"]) if self.alone else None,
             "next_first_offset": t["risen_offset"] if self.alone and t["risen_offset"] >= 0 else None,
-            "ended_by": "nobody's decision" if self.by is None else "the marker of a later transaction",
+            "ended_by": "a marker without a decision" if self.by is None else "the marker of a later transaction",
             "ended_by_prepare_offset": None if self.by is None or self.by.prepare is None else self.by.prepare.offset,
             "prepare_offset": None if prepare is None else prepare.offset,
             "complete_offset": None if self.window.complete is None else self.window.complete.offset,
@@ -674,8 +676,8 @@ class Ended:
         """Name the data's offsets in words."""
         first, last = self.span
         if self.alone:
-            return f"offset {first}" if first == last else f"offsets {first} to {last}"
-        return f"offset {first} on (with what its next transaction wrote, to {last})"
+            return f"offset {first}" if first == last else f"offsets {first}–{last}"
+        return f"offset {first} on (including the next transaction's data, to {last})"
 
 
 @once
@@ -802,6 +804,6 @@ def of_the_defect(log: LogView, windows: Iterable[TransactionWindow]) -> Fields 
 def defect_in_words(log: LogView) -> str:
     """Describe what the defect did."""
     return (
-        f"Its coordinator completed it while {log.name} had no leader, and sent no marker there: brokers "
-        f"{DEFECT.releases} take such a partition for a deleted one ({DEFECT.issue})"
+        f"The coordinator completed it while {log.name} had no leader, and sent no marker: brokers {DEFECT.releases} "
+        f"treat such a partition as deleted ({DEFECT.issue})"
     )

@@ -1,4 +1,4 @@
-"""Rules on transactions as a partition shows them: open, closed, merged."""
+"""Rules on the transactions of a partition: open, completed, merged."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ from auditor.transactions.record import ITS_COORDINATORS, NOBODYS, BlockedState,
 # Open transactions at the end of a partition.
 
 
-# Nobody knows it only where the coordinator's log was read whole.
-UNOWNED, UNREAD = "a transactional id that nobody knows", "a transactional id that the input does not show"
+# UNOWNED needs the complete __transaction_state.
+UNOWNED, UNREAD = "no known transactional id", "transactional id not in the input"
 
 
 def who(t: Transaction) -> str:
     """Describe the producer."""
     tid = t.transactional_id
     name = f"transactional id {tid}" if tid is not None else UNOWNED if t.case is Case.ORPHAN else UNREAD
-    return f"producer {t.producer_id} (epoch {t.producer_epoch}, {name})"
+    return f"producer id {t.producer_id} (epoch {t.producer_epoch}, {name})"
 
 
 def _open_finding(log: LogView, severity: str, t: Transaction, message: str, **more: Any) -> Finding:
@@ -64,27 +64,27 @@ def _open_finding(log: LogView, severity: str, t: Transaction, message: str, **m
     "hanging-transaction",
     when={
         "info": "while it may be in flight",
-        "error": "where it may be, and is beyond its time-out by this log's own times",
+        "error": "if it may be in flight, but is past its timeout by this log's own times",
     },
 )
 def hanging_transaction(log: LogView) -> Iterator[Finding]:
-    """A transaction is open in a partition and no coordinator will ever decide it
+    """A hanging transaction: no coordinator will complete it
 
-    Checks: a transaction open at the end of the leader replica whose transactional id, by its last record in
-    __transaction_state, has nothing open any more, or has a higher epoch or another producer id, or has an ongoing
-    transaction without this partition; or whose producer id no transactional id ever had.
-    Where the coordinator completed it while __cluster_metadata shows no leader of the partition, the finding names the
-    defect of Kafka 4.3.0, 4.3.1 and 4.4.0 that does so (KAFKA-20734).
-    Why it matters: the last stable offset stays at its first offset. Consumers with isolation.level=read_committed
-    stop there, the cleaner too, until somebody writes a marker.
-    Can be wrong: files copied from a running broker at different times (then the finding says that it may be in
-    flight; broker-written times behind it in this log show all the same for how long it has been open at least).
-    What to do: what the finding says: confirm with kafka-transactions.sh describe-producers, then kafka-transactions.sh
-    abort --start-offset; never where COMMIT was decided: an in-sync replica that has the marker, and lacks nothing,
-    may lead, else the marker has to be written again. While the id has a transaction open with the epoch of this data,
-    write neither: wait until it ends, then audit again.
-    If the id may be Flink's (PREFIX-SUBTASK-CHECKPOINT): restoring the job from a checkpoint or savepoint commits the
-    transactions which it holds and aborts the others.
+    Checks: a transaction is open at the end of the leader replica, but no coordinator will complete it. By the last
+    record in __transaction_state, its transactional id has no open transaction, a higher epoch, or another producer id.
+    Or the id has an ongoing transaction without this partition. Or no transactional id ever had its producer id. If the
+    coordinator completed it while the partition had no leader, the finding names KAFKA-20734, a defect of Kafka 4.3.0,
+    4.3.1 and 4.4.0.
+    Why it matters: the last stable offset stays at its first offset. Consumers with isolation.level=read_committed and
+    the log cleaner stop there until a marker is written.
+    Can be wrong: files copied from a running broker at different times (reported as in flight; broker-written times
+    later in this log still show how long it has been open at least).
+    What to do: follow the finding: confirm with kafka-transactions.sh describe-producers, then run
+    kafka-transactions.sh abort --start-offset. Do not abort after a COMMIT decision: make an in-sync replica lead that
+    has the marker and lacks no record, or have the marker written again. If the id has an open transaction with the
+    epoch of this data, write no marker: wait until it ends, then audit again. If the id may be Flink's
+    (PREFIX-SUBTASK-CHECKPOINT), restore the job from a checkpoint or savepoint: this commits its transactions and
+    aborts the others.
     Source: KIP-360 (dangling transactions), KIP-447, KIP-664
     """
     yield from made(log, (_looks_abandoned(log, t) for t in open_transactions(log) if t.case in NOBODYS))
@@ -100,22 +100,19 @@ def _looks_abandoned(log: LogView, t: Transaction) -> Unmade:
 def _hanging(log: LogView, t: Transaction, severity: str, by_stamps: str | None) -> Finding:
     offset, held_back = t.first_offset, max(0, log.readable_end - t.first_offset)
     message = (
-        f"The transaction of {who(t)} has been open in {log.name} since offset {offset} and will not end by "
-        f"itself: {t.reason}; read_committed consumers of this partition stop there, "
-        f"{plural(held_back, 'offset')} before its end"
+        f"Hanging transaction of {who(t)} in {log.name} since offset {offset}: {t.reason}. read_committed consumers "
+        f"are blocked there, {plural(held_back, 'offset')} before the log end"
     )
-    copied, held = "the files may have been copied at different times", duration(t.held.at_least_ms)
+    copied, held = "the files may be copied at different times", duration(t.held.at_least_ms)
     if log.may_be_removed:
-        copied = f"another topic {log.topic} is newer: this one may have been removed"
+        copied = f"another topic {log.topic} is newer, so this one may be deleted"
     if by_stamps:
         message = (
-            f"The transaction of {who(t)} has been open in {log.name} since offset {offset} for {held} by the "
-            f"broker-written times behind it there, and looks abandoned ({t.reason}; {copied})"
+            f"Transaction of {who(t)} open in {log.name} since offset {offset} for {held} by later broker-written "
+            f"times, and possibly hanging ({t.reason}; {copied})"
         )
     elif t.in_flight:
-        message = (
-            f"The transaction of {who(t)} looks abandoned in {log.name} at offset {offset} ({t.reason}), but {copied}"
-        )
+        message = f"Possibly hanging transaction of {who(t)} in {log.name} at offset {offset}: {t.reason}. But {copied}"
     committed = blocking.committed(log, t)
     skipped = None if t.in_flight else of_the_defect(log, lost_ends(log, t.row))
     return _open_finding(
@@ -137,24 +134,24 @@ def _hanging(log: LogView, t: Transaction, severity: str, by_stamps: str | None)
 @rule(
     "long-open-transaction",
     when={
-        "error": "beyond its time-out by 30 s",
-        "critical": "beyond 1 h",
+        "error": "past its timeout by 30 s",
+        "critical": "after 1 h",
         "warning": "in text that does not show markers",
-        "info": "when it is young, or nothing shows its age",
+        "info": "if it is young, or its age is unknown",
     },
 )
 def long_open_transaction(log: LogView) -> Iterator[Finding]:
-    """A transaction has been open longer than its time-out allows
+    """A transaction is open past its timeout
 
-    Checks: a transaction open at the end of the leader replica for longer than its time-out and the margin (15 minutes
-    where no coordinator record shows a time-out), and not proved to hang. In text that does not show markers, a warning
-    after a longer time.
-    Can be wrong: CreateTime stamps; a large transaction.max.timeout.ms; the copy is older than --as-of. Nothing is said
-    of what may have ended after this log and its coordinator's were copied, as timeout-not-enforced says.
-    What to do: kafka-transactions.sh --bootstrap-server B find-hanging --topic T, then describe the transactional id.
-    Abort nothing before they show that it hangs.
-    If the id may be Flink's (PREFIX-SUBTASK-CHECKPOINT): restoring the job from a checkpoint or savepoint commits the
-    transactions which it holds and aborts the others.
+    Checks: a transaction at the end of the leader replica is open past its timeout and the margin, and is not proved to
+    hang. Without a coordinator record the timeout counts as 15 minutes. In text that does not show markers, a warning
+    is reported after a longer time.
+    Can be wrong: CreateTime timestamps; a large transaction.max.timeout.ms; the copy is older than --as-of. A
+    transaction is not reported if it may have ended after the copies of this log and of __transaction_state, as with
+    timeout-not-enforced.
+    What to do: run kafka-transactions.sh --bootstrap-server B find-hanging --topic T, then describe the transactional
+    id. Do not abort before these commands show that it hangs. If the id may be Flink's (PREFIX-SUBTASK-CHECKPOINT),
+    restore the job from a checkpoint or savepoint: this commits its transactions and aborts the others.
     Source: KIP-360, KIP-664
     """
     yield from made(log, _long_open(log))
@@ -172,14 +169,14 @@ def _long_open(log: LogView) -> Iterator[Unmade]:
 
 def _long_open_finding(log: LogView, t: Transaction, severity: str) -> Finding:
     dated = t.age_ms > 0 or log.cluster.clock_given  # else the newest time is that of the transaction itself
-    how_long = f"for {duration(t.age_ms)}" if dated else "for a time that nothing in the input shows"
+    how_long = f"for {duration(t.age_ms)}" if dated else "for an unknown time"
     if t.by_stamps:
-        how_long = f"for {duration(t.held.at_least_ms)} by the broker-written times behind it there"
+        how_long = f"for {duration(t.held.at_least_ms)} by later broker-written times"
     return _open_finding(
         log,
         severity,
         t,
-        f"The transaction of {who(t)} has been open in {log.name} since offset {t.first_offset} {how_long}: {t.reason}",
+        f"Transaction of {who(t)} open in {log.name} since offset {t.first_offset} {how_long}: {t.reason}",
         if_true=t.if_true,
         evidence={"confidence": t.confidence},
         advice=blocking.advise(log, t),
@@ -189,25 +186,26 @@ def _long_open_finding(log: LogView, t: Transaction, severity: str) -> Finding:
 @rule(
     "lso-stuck",
     when={
-        "critical": "beyond 1 h",
-        "warning": "beyond 1 h within its time-out",
-        "info": "where it may have ended",
+        "critical": "after 1 h",
+        "warning": "after 1 h within its timeout",
+        "info": "if it may have ended",
     },
 )
 def lso_stuck(log: LogView) -> Iterator[Finding]:
     """The last stable offset does not move
 
-    Checks: the transaction at the last stable offset is open for longer than its time-out (15 minutes where none is
-    known) and half a minute, or for more than an hour: within a time-out that its coordinator knows that is a warning,
-    which says when it ends; one of a two-phase commit has no end. However many records wait is no finding.
-    Can be wrong: a prepared transaction (two-phase commit) that its transaction manager is about to decide. Nothing is
-    said of what may have ended after this log and its coordinator's were copied, but of a two-phase commit as an info.
-    What to do: resolve the transaction that the evidence names; one of two-phase commit by its transaction manager.
+    Checks: the transaction at the last stable offset is open past its timeout and half a minute, or for more than an
+    hour. An unknown timeout counts as 15 minutes. Within a timeout known to the coordinator the finding is a warning
+    with the end time. A two-phase commit has no end time. The number of blocked records does not count.
+    Can be wrong: a prepared transaction (two-phase commit) that its transaction manager is about to decide. A
+    transaction is not reported if it may have ended after the copies of this log and of __transaction_state; a
+    two-phase commit is then an info.
+    What to do: resolve the transaction in the evidence; a two-phase commit through its transaction manager.
     Source: KIP-447, KIP-939
     """
     for t in open_transactions(log)[:1]:
         if t.is_unknown and not (t.in_flight or t.timeout_ms == NO_TIMEOUT_MS):
-            continue  # the rule on its class says it
+            continue  # the rule on its class reports it
         severity = t.if_true if t.is_unknown else t.severity
         if severity is not None and t.is_old:
             yield _stuck_at(log, t, severity)
@@ -216,13 +214,14 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
 def _stuck_at(log: LogView, t: Transaction, severity: str) -> Finding:
     held_back, waits = max(0, log.readable_end - t.lso), t.standing is BlockedState.WAITING
     ends = iso(t.entry.start + t.timeout_ms) if waits and t.entry is not None and t.entry.start >= 0 else None
-    timeout = f" of {duration(t.timeout_ms)}" + (f", at {ends} at the latest" if ends else "")
+    timeout = f" ({duration(t.timeout_ms)}" + (f", {ends})" if ends else ")")
     return _open_finding(
         log,
         severity,
         t,
-        f"The last stable offset of {log.name} stands at {t.lso}, {plural(held_back, 'offset')} behind, held by "
-        f"{who(t)} for {duration(t.age_ms)}" + (f"; it ends with its time-out{timeout}" if waits else ""),
+        f"The last stable offset of {log.name} is {t.lso}, {plural(held_back, 'offset')} before the log end, blocked "
+        f"by {who(t)} for {duration(t.age_ms)}"
+        + (f". The transaction ends at its timeout{timeout} at the latest" if waits else ""),
         doubt=t.is_unknown,
         evidence={
             "last_stable_offset": t.lso,
@@ -237,9 +236,9 @@ def _stuck_at(log: LogView, t: Transaction, severity: str) -> Finding:
 @rule(
     "transaction-pinned-at-log-start",
     when={
-        "critical": "beyond 1 h, or where nobody will end it",
-        "warning": "beyond 1 h within its time-out",
-        "info": "while its coordinator will end it, or nothing shows its age",
+        "critical": "after 1 h, or if it hangs",
+        "warning": "after 1 h within its timeout",
+        "info": "while its coordinator will end it, or its age is unknown",
     },
 )
 def transaction_pinned_at_log_start(log: LogView) -> Iterator[Finding]:
@@ -247,12 +246,12 @@ def transaction_pinned_at_log_start(log: LogView) -> Iterator[Finding]:
 
     Checks: a transaction is open at the end of the leader replica, or in its newest producer snapshot, with a first
     offset below the log start offset.
-    Why it matters: its data was deleted, its state was not: the last stable offset is pinned to the log start, and
+    Why it matters: its data was deleted, but not its state. The last stable offset is pinned to the log start, and
     nothing in the log shows why.
-    Can be wrong: the marker had not been copied yet; while the coordinator has it open, within its time-out, it will
+    Can be wrong: its marker was written after the copy; while the coordinator has it open, within its timeout, it will
     end by itself (then info).
-    What to do: what the finding says: where its coordinator has nothing open, abort it with the start offset that
-    describe-producers shows; never one that the coordinator has open, or has decided to commit.
+    What to do: follow the finding: if the coordinator has no open transaction of its id, abort it with the start offset
+    that describe-producers shows. Do not abort a transaction that the coordinator has open or has decided to commit.
     Source: KIP-360
     """
     pinned = (t for t in open_transactions(log) if t.first_offset < log.leader.own_start)
@@ -272,8 +271,8 @@ def _pinned_finding(log: LogView, t: Transaction, severity: str, confidence: str
         log,
         severity,
         t,
-        f"The transaction of {who(t)} began at offset {t.first_offset}, below the log start "
-        f"{log.leader.own_start} of {log.name}, and is still open: the last stable offset is pinned",
+        f"Transaction of {who(t)} still open since offset {t.first_offset}, below the log start "
+        f"{log.leader.own_start} of {log.name}: the last stable offset is pinned",
         doubt=doubt,
         **({} if doubt else {"if_true": t.if_true}),
         evidence={"log_start": log.leader.own_start, "confidence": confidence},
@@ -284,7 +283,7 @@ def _pinned_finding(log: LogView, t: Transaction, severity: str, confidence: str
 # Transactions closed by markers, and data written after its marker.
 
 
-NO_DATA = "closed nothing that is left: a cleaner may have taken it"
+NO_DATA = "no remaining data: it may be compacted away"
 
 
 def judged_transactions(log: LogView) -> np.ndarray:
@@ -307,40 +306,40 @@ def _is_late(log: LogView, t: np.void) -> tuple[bool, str]:
     if t["prev_marker_offset"] < log.leader.log_start or t["prev_marker_epoch"] < 0:
         return False, ""
     if t["prev_marker_epoch"] > t["producer_epoch"]:
-        return True, f"the marker at {t['prev_marker_offset']} had raised the epoch to {t['prev_marker_epoch']}"
+        return True, f"the marker at {t['prev_marker_offset']} bumped the epoch to {t['prev_marker_epoch']}"
     if t["prev_marker_epoch"] < t["producer_epoch"] or not owner_complete(log, t["producer_id"]):
         return False, ""
     if begins_inside(log) and matching(log, int(t["producer_id"])).number(int(t["prev_marker_offset"])) is None:
-        return False, ""  # whose marker that is may lie where nobody looked
+        return False, ""  # the transaction of this marker may be in the excluded part
     last = log.last_entry(t["producer_id"])
     coordinators = range(log.cluster.partition_counts["__transaction_state"]) if last is None else (last.partition,)
     if window_after(log, t) is not None or not all(recorded(log, p, t) for p in coordinators):
         return False, ""
-    return True, f"no record of the coordinator allows data after the marker at {t['prev_marker_offset']}"
+    return True, f"no coordinator record allows data after the marker at {t['prev_marker_offset']}"
 
 
 @rule(
     "late-write-after-marker",
     when={
-        "critical": "where it hangs, or a later transaction's marker took it in",
-        "error": "where a marker closed it, or this copy ends before",
-        "info": "once an operator closed it, or where that could not be read",
-        "blocked": "where no marker closed it",
-        "exposed": "where its transaction was aborted and it was committed",
-        "hidden": "where its transaction was committed and it was aborted",
-        "none": "where it ended like its transaction",
+        "critical": "if it hangs, or a later transaction's marker ended it",
+        "error": "if a marker ended it, or this copy ends before",
+        "info": "if an operator ended it, or the rest is unreadable",
+        "blocked": "if no marker ended it",
+        "exposed": "if its transaction was aborted and it was committed",
+        "hidden": "if its transaction was committed and it was aborted",
+        "none": "if it ended like its transaction",
     },
 )
 def late_write_after_marker(log: LogView) -> Iterator[Finding]:
-    """Data arrived after the marker that had closed its transaction
+    """Transactional data was written after the marker of its transaction
 
-    Checks: transactional data of an epoch after the marker that closed that epoch: under transaction.version 2 a marker
-    of the next epoch; before, a marker of the same or a higher epoch with no record of the coordinator that lets the
-    producer write to the partition again.
-    Why it matters: such data opens a transaction that nobody will close, or is swept up by the next one's marker.
-    Can be wrong: before transaction.version 2 the next transaction looks alike, so nothing is said without the whole
+    Checks: transactional data of an epoch is stored after the marker that ended that epoch. Under transaction.version 2
+    that is a marker of the next epoch. Before, it is a marker of the same or a higher epoch, and no coordinator record
+    lets the producer write to the partition again.
+    Why it matters: such data opens a hanging transaction, or the marker of the next transaction ends it.
+    Can be wrong: before transaction.version 2 the next transaction looks the same, so a finding needs the complete
     history of the id.
-    What to do: while it is open, do what hanging-transaction says of it: not all of it may be aborted; list its records
+    What to do: while it is open, follow hanging-transaction, since not all of it may be aborted; list its records
     (offsets in the evidence), and compensate downstream.
     Source: KIP-360, KIP-890
     """
@@ -354,8 +353,8 @@ def late_write_after_marker(log: LogView) -> Iterator[Finding]:
         offset = int(t["first_offset"])
         yield log.finding(
             severity,
-            f"Producer {t['producer_id']} (epoch {t['producer_epoch']}) wrote to {log.name} at offset {offset} after "
-            f"its transaction was over: {why}; {fate}",
+            f"Producer id {t['producer_id']} (epoch {t['producer_epoch']}) wrote to {log.name} at offset {offset} "
+            f"after its transaction ended: {why}; {fate}",
             data=t,
             outcome="blocked" if t["marker_offset"] < 0 else ended_with_another(t),
             evidence={
@@ -381,32 +380,32 @@ def _fate(log: LogView, t: np.void) -> tuple[str, str]:
     if t["marker_offset"] < 0:
         unread = unreadable_behind(log, t)
         if log.leader.ends_early and not unread:
-            return "error", "what became of it lies beyond the end of this copy"
-        return ("info", "what became of it could not be read") if unread else ("critical", HANGS)
+            return "error", "this copy ends before its marker"
+        return ("info", "its end is unreadable") if unread else ("critical", HANGS)
     if marker_window(log, t) is not None:
-        return "critical", f"the marker at {t['marker_offset']} of a later transaction took it in"
+        return "critical", f"the marker at {t['marker_offset']} of a later transaction ended it"
     if not t["commit"] and owner_complete(log, t["producer_id"]):
-        return "info", f"the ABORT at {t['marker_offset']}, outside every transaction (an operator's), closed it"
-    return "error", f"the marker at {t['marker_offset']} closed it"
+        return "info", f"the ABORT at {t['marker_offset']} (an operator's, outside all transactions) ended it"
+    return "error", f"the marker at {t['marker_offset']} ended it"
 
 
 @rule(
     "committed-transaction-hole",
     when={
-        "info": "where its leader may have cleaned",
-        "at_risk": "where a segment file may not have been copied",
+        "info": "if its leader may have compacted it",
+        "at_risk": "if a segment file may be missing from the copy",
     },
 )
 def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
     """A committed transaction lacks records
 
-    Checks: among the batches of one committed transaction in a partition, in a region never cleaned or with nothing but
-    markers between, the producer's sequences do not continue.
-    Why it matters: consumers read part of an atomic unit as if it were whole.
-    Can be wrong: cleaning (then nothing is said). A batch that goes on as if the one before it had the sequence that
-    was expected is no hole: that one's number is wrong (duplicate-sequence-range, sequence-reset-same-epoch).
-    What to do: reprocess the input of the transaction, which writes the records that are there a second time; check
-    acks and unclean elections.
+    Checks: the producer's sequences do not continue between the batches of one committed transaction. The region was
+    never compacted, or has only markers between these batches.
+    Why it matters: consumers read part of an atomic unit as if it were complete.
+    Can be wrong: compaction (then it is not reported). If the next batch continues from the expected sequence, no
+    record is missing: the number of one batch is wrong (duplicate-sequence-range, sequence-reset-same-epoch).
+    What to do: reprocess the input of the transaction, which duplicates the existing records; check acks and unclean
+    elections.
     Source: UnknownProducerId and OutOfOrderSequence page of Kafka's wiki, KIP-360
     """
     gaps: dict[int, list[Event]] = {}
@@ -424,8 +423,8 @@ def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
         e, sure = producer_gaps[index], certainty(log, producer_gaps[index])
         yield log.at_event(
             "info" if sure.get("missing") == LEADERS_LOG else "critical",
-            f"The committed transaction of producer {t['producer_id']} in {log.name} (offsets {t['first_offset']} to "
-            f"{t['last_offset']}) lacks records before offset {e['base_offset']}",
+            f"The committed transaction of producer id {t['producer_id']} in {log.name} ({blocking.data_of(t)}) lacks "
+            f"records before offset {e['base_offset']}",
             e,
             if_true="critical" if sure.get("missing") == LEADERS_LOG else None,
             outcome="at_risk" if sure["confidence"] == Missing.UNDECIDABLE else "lost",
@@ -448,23 +447,23 @@ def _of_one_cleaner(f: Finding) -> Hashable:
 
 def _all_cleaned(findings: Sequence[Finding]) -> str:
     many = plural(sum(read(LoneMarkersEvidence, f.evidence)["closed_nothing"] for f in findings), "marker")
-    return f"{many} of {count(findings)} producers in {findings[0].topic}-{findings[0].partition} {NO_DATA}"
+    return f"{many} of {count(findings)} producers in {findings[0].topic}-{findings[0].partition} ended {NO_DATA}"
 
 
 @rule(
     "marker-without-transaction",
-    when={"warning": "when it is a producer's habit"},
+    when={"warning": "if it is frequent for one producer"},
     together=by_cause(_of_one_cleaner, _all_cleaned),
 )
 def marker_without_transaction(log: LogView) -> Iterator[Finding]:
-    """A marker closed nothing
+    """A marker without an open transaction
 
-    Checks: an end marker of a producer that has no transaction open in the partition; more than a tenth of at least a
-    hundred markers of one producer, repeats aside, is a habit.
-    Why it matters: mostly harmless: a retried marker, a coordinator that moved, a partition that a client added to its
-    transaction and never wrote to.
-    Can be wrong: the data lay below the log start or was cleaned away (said once a log, where a cleaner was).
-    What to do: nothing; when frequent, find the client that adds partitions which it does not write.
+    Checks: a marker of a producer that has no open transaction in the partition. More than a tenth of at least a
+    hundred markers of one producer, without repeats, is frequent.
+    Why it matters: it is mostly harmless: a retried marker, a moved coordinator, or a partition that a client added to
+    its transaction and never wrote.
+    Can be wrong: the data was below the log start or was compacted away (reported once per log after compaction).
+    What to do: nothing; if frequent, find the client that adds partitions without writing to them.
     Source: KIP-98
     """
     rows = judged_transactions(log)
@@ -485,8 +484,8 @@ def _lone_markers(log: LogView, lone: np.ndarray, habit: bool, markers: int) -> 
     cleaned = not habit and int(first["marker_offset"]) < whole_from(log)
     return log.finding(
         "warning" if habit else "info",
-        f"{many} of producer {first['producer_id']} in {log.name} {NO_DATA if cleaned else 'closed nothing'}"
-        + (": it keeps adding partitions that it does not write" if habit else ""),
+        f"{many} of producer id {first['producer_id']} in {log.name} ended {NO_DATA if cleaned else 'no transaction'}"
+        + (": it adds partitions without writing to them" if habit else ""),
         marker=first,
         last_offset=last["marker_offset"],
         evidence={"markers": markers, "closed_nothing": len(lone), "repeats": int(np.sum(lone["repeated"]))}
@@ -498,12 +497,12 @@ def _lone_markers(log: LogView, lone: np.ndarray, habit: bool, markers: int) -> 
 def transaction_abort_rate(log: LogView) -> Iterator[Finding]:
     """Many transactions of one id are aborted
 
-    Checks: of at least twenty decided transactions of one transactional id a fifth or more were aborted, or a
-    twentieth or more by the coordinator itself (time-outs, fencing).
-    Why it matters: every abort is work done twice; aborts by the coordinator mean time-outs or instances that fence
-    each other.
+    Checks: a transactional id has at least twenty decided transactions. A fifth or more were aborted, or a twentieth or
+    more by the coordinator itself (timeouts, fencing).
+    Why it matters: every abort repeats work. Aborts by the coordinator mean timeouts, or instances that fence each
+    other.
     Can be wrong: chaos tests.
-    What to do: read the aborting application's log; for the coordinator's aborts raise transaction.timeout.ms or
+    What to do: read the log of the aborting application; if the coordinator aborts, raise transaction.timeout.ms or
     commit more often.
     Source: KIP-447
     """
@@ -539,7 +538,7 @@ def _aborted_often(
     first, last = next(state_log.entries_of(number)), state_log.last(number)
     return log.finding(
         "warning",
-        f"{aborted} of {decided} transactions of {last.transactional_id} were aborted, {forced} by the coordinator",
+        f"{aborted:,} of {decided:,} transactions of {last.transactional_id} were aborted, {forced} by the coordinator",
         offset=first.offset,
         last_offset=last.offset,
         producer_id=last.producer_id,
@@ -551,7 +550,7 @@ def _aborted_often(
     )
 
 
-# Data of one transaction under the marker of the next.
+# Data of one transaction that the marker of the next one ended.
 
 
 COMPARED = 64  # markers by which two clocks are compared
@@ -576,29 +575,28 @@ class Merged:
 @rule(
     "transactions-merged-under-one-marker",
     when={
-        "warning": "where no broker's clock decides, if the producer never began like that",
-        "info": "else",
-        "exposed": "where its transaction was aborted and it was committed",
-        "hidden": "where its transaction was committed and it was aborted",
-        "none": "where it ended like its transaction",
+        "warning": "without broker times, if the producer never began a transaction like that",
+        "info": "otherwise",
+        "exposed": "if its transaction was aborted and it was committed",
+        "hidden": "if its transaction was committed and it was aborted",
+        "none": "if it ended like its transaction",
     },
 )
 def transactions_merged_under_one_marker(log: LogView) -> Iterator[Finding]:
-    """One marker closed the data of two transactions
+    """One marker ended the data of two transactions
 
-    Checks: the data between two markers of a producer begins before the coordinator's transaction whose marker closes
-    it had this partition, with no other transaction of the id to belong to. Proved where brokers' clocks say when it
-    came: its own stamp (LogAppendTime), or a marker of any producer right behind it; these are compared with the
-    coordinator's record as one clock if the same broker wrote both (1 s is allowed for), else by how far the two are
-    apart, which the markers show that lie between the coordinator's decisions and completions. By clients' stamps
-    alone it is likely: critical from 30 s on; below that a warning if the producer never began like that before. A
-    batch is no older than the times before it in the log, as after an outage, when clients send what they stamped
-    before it.
-    Why it matters: the first part was committed or aborted together with data it has nothing to do with: atomicity is
-    broken, and nothing else shows it.
-    Can be wrong: where it is called likely: a client stamps records before it asks its coordinator for the partition,
-    and may have to wait for it (a coordinator that moves). Producers that stamp records with old times are left out.
-    What to do: list the records of the foreign part (offsets in the evidence) and compensate downstream.
+    Checks: the data between two markers of a producer begins before the coordinator added this partition to the
+    transaction of the second marker. No other transaction of the id can own that data. Broker times prove it: the
+    batch's own timestamp (LogAppendTime), or a marker of any producer right after it. If one broker wrote that time and
+    the coordinator's record, 1 s of difference is allowed. Otherwise the clock difference of both brokers counts, as
+    markers between decisions and completions show it. By client timestamps alone it is likely: critical from 30 s on,
+    below that a warning if the producer never began like that before. A batch is not older than earlier times in the
+    log. This covers an outage, after which clients send records with old timestamps.
+    Why it matters: the first part was committed or aborted together with unrelated data. Atomicity is broken, and
+    nothing else shows it.
+    Can be wrong: only if it is marked as likely: a client stamps records before its coordinator adds the partition, and
+    may have to wait for that (a moving coordinator). Producers that stamp records with old times are excluded.
+    What to do: list the records of the first part (offsets in the evidence) and compensate downstream.
     Source: KIP-360, KIP-890
     """
     for t in judged_transactions(log):
@@ -620,9 +618,9 @@ def transactions_merged_under_one_marker(log: LogView) -> Iterator[Finding]:
 def _finding(log: LogView, t: np.void, window: TransactionWindow, added: StateRecord, merged: Merged) -> Finding:
     return log.finding(
         merged.severity,
-        f"The marker at offset {t['marker_offset']} {'closed' if merged.confidence == 'proved' else 'seems to close'} "
-        f"data of producer {t['producer_id']} that began at offset {t['first_offset']}, {duration(merged.lead_ms)} "
-        f"before its transaction had {log.name}",
+        f"The marker at offset {t['marker_offset']} {'ended' if merged.confidence == 'proved' else 'probably ended'} "
+        f"data of producer id {t['producer_id']} from offset {t['first_offset']} on, {duration(merged.lead_ms)} older "
+        f"than its transaction in {log.name}",
         data=t,
         transactional_id=window.transactional_id,
         outcome=ended_with_another(t),
@@ -662,11 +660,11 @@ def _by_brokers(log: LogView, t: np.void, added: StateRecord) -> Merged | None:
     leader = log.cluster.writer(log.topic, log.partition)
     came += int(log.cluster.clocks.fell_ms(np.array([came]), leader)[0])  # perhaps between the record and the batch
     if _one_clock(log, t, added) and is_after(added.time, came, one_clock=True):
-        return Merged(came, added.time - came, "critical", "proved", f"{known_by}, and it is the coordinator's")
+        return Merged(came, added.time - came, "critical", "proved", f"{known_by}, and is also the coordinator")
     ahead = _ahead_at_least(log, t, added)
     if ahead is not None and is_read_after(added.time, came - ahead):
         began = came - ahead
-        why = f"{known_by}, compared with the coordinator's by the markers that it decided"
+        why = f"{known_by}, compared with the coordinator's clock by the markers of its decisions"
         return Merged(began, added.time - began, "critical", "proved", why)
     return None
 
@@ -691,7 +689,7 @@ def _came_by(log: LogView, t: np.void) -> tuple[int, str]:
     if next_one >= len(markers) or markers["marker_offset"][next_one] > t["last_offset"]:
         return -1, ""
     behind = markers[next_one]
-    return int(behind["marker_timestamp"]), f"the broker wrote the marker at {behind['marker_offset']} behind it"
+    return int(behind["marker_timestamp"]), f"the broker wrote the next marker at {behind['marker_offset']}"
 
 
 @once
@@ -750,8 +748,8 @@ def _by_stamps(log: LogView, t: np.void, added: StateRecord) -> Merged | None:
 
 
 def _prior_time(t: np.void, leads: list[int]) -> int:
-    # A batch is no older than what stands before it. Before a marker no clock can show more than the marker does, but
-    # for a client's that is ahead of the brokers': by as much as the producer's other transactions begin early.
+    # A batch is not older than earlier batches. Before a marker no clock can show more than the marker does, except a
+    # client clock that is ahead of the brokers', by as much as the producer's other transactions begin early.
     prior = int(t["prior_time"])
     if prior > t["marker_timestamp"] and len(leads) >= ENOUGH:
         prior -= max(0, -int(np.median(leads)))

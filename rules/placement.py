@@ -39,8 +39,8 @@ from auditor.rules.seen.view import Finding, LogView, iso
 
 
 OF_REMOVED, OF_ANOTHER = "replica-of-removed-topic", "partition-of-another-cluster"
-WHILE = ", while "
-STRAY = (3, 7)  # from here on a start sets aside what belongs to no topic, before it deleted it
+WHILE = ", although "
+STRAY = (3, 7)  # a start renames directories without a topic to -stray; earlier releases delete them
 
 
 def _of_one_stop(f: Finding) -> Hashable:
@@ -49,29 +49,31 @@ def _of_one_stop(f: Finding) -> Hashable:
 
 
 def _all_offline(findings: Sequence[Finding]) -> str:
-    return f"Nobody leads {plural(len(findings), 'partition')}{WHILE}{findings[0].message.partition(WHILE)[2]}"
+    return (
+        f"{plural(len(findings), 'partition')} are offline (no leader){WHILE}{findings[0].message.partition(WHILE)[2]}"
+    )
 
 
 @rule(
     "partition-offline",
     when={
         "critical": "for internal topics",
-        "info": "where a broker that has all of it was stopped cleanly up to 5 minutes ago, or in doubt",
+        "info": "if a broker of its ISR was stopped cleanly up to 5 minutes ago, or if inconclusive",
     },
     together=by_cause(_of_one_stop, _all_offline),
 )
 def partition_offline(log: LogView) -> Iterator[Finding]:
-    """Nobody leads a partition, though the cluster is up
+    """A partition is offline (no leader) while the cluster is up
 
-    Checks: partitions without a leader at the end of __cluster_metadata, where the same metadata has a broker that is
-    registered, not fenced and not shutting down; also those of which no replica is in the input.
-    Why it matters: nothing can be written to the partition or read from it. Of an internal topic, no transaction of its
-    ids ends, and no group of it commits offsets.
-    Can be wrong: the metadata is of the moment when it was copied; a broker that was just starting may lead by now. A
-    cluster that was stopped as a whole has no leader anywhere and is sound: nothing is said of it. In doubt where a
-    majority of the voters is in the input and has not the record that took the leader.
-    What to do: bring back a broker that was in sync last, with the log directory that has the partition; never elect
-    another one uncleanly, which drops what only the replicas in sync have.
+    Checks: a partition has no leader at the end of __cluster_metadata, although the same metadata has a broker that is
+    registered, not fenced and not shutting down. Partitions without a replica in the input count too.
+    Why it matters: clients can neither write to the partition nor read from it. For an internal topic, the transactions
+    of its ids do not complete, and its groups cannot commit offsets.
+    Can be wrong: the metadata is as old as its copy; a broker that was just starting may lead by now. A cluster that
+    was stopped completely has no leaders and is not reported. The finding is inconclusive if a majority of the voters
+    is in the input and lacks the record that removed the leader.
+    What to do: start a broker of the last ISR, with the log directory of the partition; do not use an unclean election,
+    which drops records that only in-sync replicas have.
     Source: KIP-631, KIP-966, ReplicationControlManager
     """
     if log.topic != METADATA_TOPIC:
@@ -90,9 +92,9 @@ def _offline(log: LogView, topic: str, partition: int, offline: Offline) -> Find
     had_all = [f"broker {broker} ({_stands(how)})" for broker, how in offline.in_sync.items()]
     return log.finding(
         "info" if restarts else "critical" if topic.startswith("__") else "error",
-        f"Nobody leads {name}{WHILE}{'brokers' if len(offline.up) > 1 else 'broker'} {few(offline.up)} "
-        f"{'are' if len(offline.up) > 1 else 'is'} up; in sync last: {', '.join(had_all[:5]) or 'nobody'}"
-        + ("; it is led again once that broker starts" if restarts else ""),
+        f"{name} is offline (no leader){WHILE}{'brokers' if len(offline.up) > 1 else 'broker'} {few(offline.up)} "
+        f"{'are' if len(offline.up) > 1 else 'is'} up; last ISR: {', '.join(had_all[:5]) or 'none'}"
+        + ("; it has a leader again once that broker starts" if restarts else ""),
         doubt=_missing(log, since) is not None,
         topic=topic,
         partition=partition,
@@ -104,9 +106,9 @@ def _offline(log: LogView, topic: str, partition: int, offline: Offline) -> Find
             "up": offline.up,
             "missing": _missing(log, since),
         },
-        advice=Advice(Verdict.WAIT, "it is led again once that broker starts")
+        advice=Advice(Verdict.WAIT, "it has a leader again once that broker starts")
         if restarts
-        else repairs.without_leader(log.cluster, [name], "nothing is lost by starting a broker that has all of it"),
+        else repairs.without_leader(log.cluster, [name], "no records are lost if a broker of the last ISR starts"),
     )
 
 
@@ -115,12 +117,12 @@ def _missing(log: LogView, since: WithoutLeader | None) -> str | None:
     if not log.cluster.has_metadata:
         return "a part of __cluster_metadata"
     if since is not None and log.cluster.may_be_uncommitted(since.offset):
-        return "a majority of the voters with the record that took the leader"
+        return "a majority of the voters with the record that removed the leader"
     return None
 
 
 def _stands(how: str) -> str:
-    return "up: look for a failed log directory" if how == UP else "stopped cleanly" if how == SHUTTING_DOWN else how
+    return "up: check for a failed log directory" if how == UP else "stopped cleanly" if how == SHUTTING_DOWN else how
 
 
 def _of_one_copy(f: Finding) -> Hashable:
@@ -131,35 +133,35 @@ def _of_one_copy(f: Finding) -> Hashable:
 def _all_absent(group: Sequence[Finding]) -> str:
     alone = sum(read(OfflineEvidence, f.evidence)["in_sync"] == [f.broker_id] for f in group)
     return (
-        f"Broker {group[0].broker_id} has no folder of {plural(len(group), 'partition')}, which it has in sync by the "
-        "metadata; " + (f"of {alone} of them nobody else is in sync" if alone else "others are in sync beside it")
+        f"Broker {group[0].broker_id} has no directory of {plural(len(group), 'partition')}, although it is in their "
+        "ISR; " + (f"{alone} of them have no other in-sync replica" if alone else "all have another in-sync replica")
     )
 
 
 @rule(
     "replica-absent",
-    when={"info": "where files were copied one after another"},
+    when={"info": "if files were copied one after another"},
     together=by_cause(_of_one_copy, _all_absent),
 )
 def replica_absent(log: LogView) -> Iterator[Finding]:
-    """A broker has no folder of a partition that it has in sync
+    """A broker has no directory of a partition although it is in the ISR
 
-    Checks: with --whole, which says that all log.dirs of each broker are in the input: replicas that are in sync or
-    eligible by the end of __cluster_metadata, before the shutdowns that end it, and have no folder at their broker. Not
-    in doubt where the broker's own metadata has the replica, and was stopped with it or copied in one moment.
-    Why it matters: the broker makes an empty log at its start. As leader it goes on from there, and the others cut
-    theirs: acknowledged records are lost.
+    Checks: only with --whole (all log.dirs of each broker are in the input). A replica is in the ISR or eligible at the
+    end of __cluster_metadata, before its final shutdowns, but its broker has no directory of it. The finding is certain
+    if the broker's own metadata has the replica, and was stopped with it or is a point-in-time snapshot.
+    Why it matters: the broker creates an empty log when it starts. If it then leads, the other replicas truncate their
+    logs, and acknowledged records are lost.
     Can be wrong: a log.dir that was not copied after all.
-    What to do: do not start the broker before the log directory is found; look for a disk that is not mounted. Let
-    another replica in sync lead first, then start the broker: the partition is fetched again.
+    What to do: do not start the broker before you find the log directory; look for a disk that is not mounted. Make
+    another in-sync replica lead first, then start the broker: it re-fetches the partition.
     Source: KIP-858, KIP-966
     """
     for a in log.cluster.absent if log.topic == METADATA_TOPIC else ():
         others = [broker for broker in a.in_sync if broker != a.broker_id]
         finding = log.finding(
             "critical",
-            f"Broker {a.broker_id} has no folder of {a.topic}-{a.partition}, which it has in sync by the metadata; "
-            + (f"in sync beside it: {few(others)}" if others else "nobody else is in sync"),
+            f"Broker {a.broker_id} has no directory of {a.topic}-{a.partition}, although it is in its ISR; "
+            + (f"other brokers in the ISR: {few(others)}" if others else "no other replica is in sync"),
             doubt=not a.sure,
             topic=a.topic,
             partition=a.partition,
@@ -171,23 +173,24 @@ def replica_absent(log: LogView) -> Iterator[Finding]:
 
 @rule(
     OF_REMOVED,
-    when={"warning": "where it is in sync and nothing shows that it was removed, or one topic has two ids"},
+    when={"warning": "if it is in the ISR and its removal is not shown, or if one topic has two ids"},
 )
 def replica_of_removed_topic(log: LogView) -> Iterator[Finding]:
-    """A broker has a directory of a topic that was removed
+    """A broker has a directory of a deleted topic
 
-    Checks: directories whose topic id (partition.metadata) is not that of the topic of that name by __cluster_metadata,
-    where that shows the removal, or another broker has a -delete directory of that id. Such a directory is no replica
-    of the current topic: it is compared with none, and not judged. Without metadata, copies of one partition with
-    different topic ids: each is judged for itself, and this says which was probably removed, or that they begin with
-    the same records and are one topic.
-    Why it matters: the broker was down when the topic was removed. With KRaft its start renames the directory -stray
-    (seen with 3.7, 3.9, 4.3); brokers before 3.7 delete it (seen with 3.5, 3.6). With ZooKeeper it refuses the
-    partition: nothing is renamed or deleted.
-    Can be wrong: a partition.metadata that was damaged, or came from elsewhere: a warning where the metadata has that
-    broker in sync, since its start sets aside what it has. Which of two topics was removed is concluded from the times
-    of their records, and those are the producers'.
-    What to do: nothing. If somebody misses the removed topic's records, copy the directory before the broker starts.
+    Checks: the topic id of a directory (partition.metadata) differs from the topic of that name in __cluster_metadata.
+    That metadata shows the deletion, or another broker has a -delete directory of that id. Such a directory is not a
+    replica of the current topic and is not judged. Without metadata, copies of one partition may have different topic
+    ids. Each is then judged separately, and the finding names the one that was probably deleted. If they begin with the
+    same records, they are one topic.
+    Why it matters: the broker was down when the topic was deleted. With KRaft its start renames the directory to -stray
+    (tested with 3.7, 3.9, 4.3); brokers before 3.7 delete it (tested with 3.5, 3.6). With ZooKeeper the broker refuses
+    the partition, and nothing is renamed or deleted.
+    Can be wrong: a partition.metadata that is damaged or foreign: a warning if the metadata has that broker in the ISR,
+    since its start renames the directory. The deleted one of two topics is concluded from the times of their records,
+    which come from producers.
+    What to do: nothing. If the records of the deleted topic are still needed, copy the directory before the broker
+    starts.
     Source: KIP-516; LogManager.isStrayKraftReplica, BrokerMetadataPublisher.findStrayPartitions
     """
     yield from _rivals(log)
@@ -199,11 +202,10 @@ def replica_of_removed_topic(log: LogView) -> Iterator[Finding]:
         stray = log.cluster.release(c.broker_id).least >= STRAY
         yield log.finding(
             "warning" if in_sync and not sure else "info",
-            f"Broker {c.broker_id} has {c.folder} of {'a topic' if sure else 'another topic'} {log.topic}"
-            + (", which was removed" if sure else ", which is not the one that there is")
-            + (" and made again" if sure and now else "")
-            + f": its start {'renames it -stray' if stray else 'renames it -stray, or before 3.7 deletes it'}"
-            + (", though it is in sync by the metadata" if in_sync and not sure else ""),
+            f"Broker {c.broker_id} {'still ' if sure else ''}has {c.folder} of "
+            + (f"a deleted {'and re-created ' if now else ''}topic" if sure else f"another topic named {log.topic}")
+            + f"; it is {'renamed to -stray' if stray else 'renamed to -stray (before 3.7: deleted)'} at startup"
+            + (", although it is in the ISR" if in_sync and not sure else ""),
             replica=c,
             evidence={
                 "topic_id": c.topic_id,
@@ -214,9 +216,9 @@ def replica_of_removed_topic(log: LogView) -> Iterator[Finding]:
             },
             advice=Advice(
                 Verdict.WAIT,
-                "its start sets the folder aside",
-                afterwards=f"copy {c.folder} of broker {c.broker_id} to a safe place before that broker starts, if its "
-                "records are missed",
+                "the directory is set aside at startup",
+                afterwards=f"If its records are still needed, copy {c.folder} of broker {c.broker_id} to a safe place "
+                "before that broker starts",
             ),
         )
 
@@ -234,13 +236,13 @@ def _rivals(log: LogView) -> Iterator[Finding]:
         older = is_after(newest.time, own.time)
         yield log.finding(
             "info",
-            f"Broker {c.broker_id} has {c.folder} with topic id {own.topic_id}, and the input has another topic of "
-            f"that name, with id {newest.topic_id}: "
+            f"Broker {c.broker_id} has {c.folder} with topic id {own.topic_id}, but the input has another topic of "
+            f"that name, with topic id {newest.topic_id}: "
             + (
-                f"this one was probably removed, its newest record is of {iso(own.time)}, that of the other one of "
-                f"{iso(newest.time)}; each is judged for itself"
+                f"this one was probably deleted (newest record {iso(own.time)}, other topic {iso(newest.time)}). Both "
+                "are judged separately"
                 if older
-                else "nothing shows which of them was removed; each is judged for itself"
+                else "the input does not show which one was deleted. Both are judged separately"
             ),
             replica=c,
             evidence={
@@ -252,8 +254,8 @@ def _rivals(log: LogView) -> Iterator[Finding]:
             },
             advice=Advice(
                 Verdict.INVESTIGATE_FIRST,
-                "one of the two topics was removed, or its id was assigned again",
-                (shown("the topic id that the cluster has now", None, "the metadata is not in the input"),),
+                "one of the two topics was deleted, or its id was assigned again",
+                (shown("the current topic id of the cluster", None, "the metadata is not in the input"),),
             ),
         )
 
@@ -261,19 +263,19 @@ def _rivals(log: LogView) -> Iterator[Finding]:
 def _named_twice(log: LogView, c: ReplicaFacts, other: str) -> Finding:
     return log.finding(
         "warning",
-        f"{log.name} has two topic ids: {c.topic_id} at broker {c.broker_id}, {other} elsewhere, and the same first "
-        "records: one topic whose id was given twice. Brokers refuse the partition where they have another id than the "
-        "controller (INCONSISTENT_TOPIC_ID)",
+        f"{log.name} has two topic ids ({c.topic_id} at broker {c.broker_id}, {other} elsewhere), but the same first "
+        "records: it is one topic with two assigned ids. Brokers refuse a partition whose id differs from the "
+        "controller's (INCONSISTENT_TOPIC_ID)",
         replica=c,
         evidence={"topic_id": c.topic_id, "other_topic_id": other, "log_end": c.log_end, "confidence": "likely"},
         advice=Advice(
             Verdict.INVESTIGATE_FIRST,
-            f"compare with the topic id that ZooKeeper has (/brokers/topics/{log.topic})",
-            (shown("the cluster uses ZooKeeper (a KRaft broker renames the partition -stray)", None, "not looked at"),),
+            f"compare with the topic id in ZooKeeper (/brokers/topics/{log.topic})",
+            (shown("the cluster uses ZooKeeper (a KRaft broker renames the partition -stray)", None, "not checked"),),
             (
                 Step(
-                    "with the broker stopped, move partition.metadata out of the directories that have another one; "
-                    "the broker writes it again"
+                    "stop the broker and move partition.metadata out of the directories with another id; the broker "
+                    "writes it again"
                 ),
             ),
         ),
@@ -281,7 +283,7 @@ def _named_twice(log: LogView, c: ReplicaFacts, other: str) -> Finding:
 
 
 def _is_strange(log: LogView, c: ReplicaFacts) -> bool:
-    """Whether a copy is of a topic that the cluster has not, and not the broker's replica with a damaged topic id."""
+    """Whether a copy is of a topic unknown to the cluster, and not the broker's replica with a damaged topic id."""
     if c.topic_id not in log.cluster.incarnations.strange:
         return False
     in_sync = c.broker_id in log.cluster.in_sync.get((log.topic, log.partition), ())
@@ -296,7 +298,7 @@ def _all_strange(group: Sequence[Finding]) -> str:
     ever = group[0].message.partition(NEVER)[1] or NOT_NOW
     return (
         f"Broker {group[0].broker_id} has {plural(len(group), 'directory')} of partitions whose topic ids this cluster "
-        f"{ever}; they are not judged"
+        f"{ever}; they are skipped"
     )
 
 
@@ -305,18 +307,18 @@ NEVER, NOT_NOW = "never had", "does not have"
 
 @rule(
     OF_ANOTHER,
-    when={"info": "where the beginning of the metadata is not in the input: the topic may have been removed before"},
+    when={"info": "if the first metadata records are not in the input, since the topic may have been deleted before"},
     together=by_cause(_of_one_directory, _all_strange),
 )
 def partition_of_another_cluster(log: LogView) -> Iterator[Finding]:
     """A broker has a partition directory of another cluster
 
-    Checks: directories whose topic id (partition.metadata) no topic in __cluster_metadata has or had, although that is
-    in the input from its first record on, and its broker was stopped cleanly with it, or all records in the directory
-    are older than its end. Such a directory is compared with none, and not judged.
-    Why it matters: its transactions are not those of this cluster's coordinators. The start of the broker renames it
-    -stray, or deletes it before 3.7: whoever put it there expects something else.
-    Can be wrong: a topic that was created after the metadata was copied, with records that have older times.
+    Checks: no topic in __cluster_metadata has or had the topic id of a directory (partition.metadata). The metadata is
+    in the input from its first record on. Its broker was stopped cleanly with it, or all records in the directory are
+    older than the end of the metadata. Such a directory is not judged.
+    Why it matters: its transactions do not belong to this cluster's coordinators. The broker renames the directory to
+    -stray at startup, or deletes it before 3.7, although somebody put it there on purpose.
+    Can be wrong: a topic that was created after the metadata was copied, with older record timestamps.
     What to do: find out where it came from, and copy it to a safe place before the broker starts. To restore a topic,
     create it and produce its records again.
     Source: KIP-516; LogManager.isStrayKraftReplica
@@ -328,7 +330,7 @@ def partition_of_another_cluster(log: LogView) -> Iterator[Finding]:
         yield log.finding(
             "error",
             f"Broker {c.broker_id} has {c.folder} with topic id {c.topic_id}, which this cluster "
-            f"{NEVER if ever else NOT_NOW}; it is not judged",
+            f"{NEVER if ever else NOT_NOW}; it is skipped",
             replica=c,
             doubt=not ever,
             evidence={
@@ -338,24 +340,23 @@ def partition_of_another_cluster(log: LogView) -> Iterator[Finding]:
             },
             advice=Advice(
                 Verdict.WAIT,
-                "its start sets aside what belongs to no topic of its cluster",
-                afterwards="find out where it came from, and copy it to a safe place before the broker starts",
+                "a directory of an unknown topic is set aside at startup",
+                afterwards="Find out where it came from, and copy it to a safe place before the broker starts",
             ),
         )
 
 
-@rule("partition-in-two-log-dirs", when={"info": "where the directories cannot be told apart"})
+@rule("partition-in-two-log-dirs", when={"info": "if the directories may be two copies of one"})
 def partition_in_two_log_dirs(log: LogView) -> Iterator[Finding]:
     """One broker has a partition in two of its log directories
 
-    Checks: two folders of one partition, of one topic id, in log directories of one broker whose meta.properties have
-    different directory.id. Folders that are being moved to another log directory (-future) are none, nor those that are
-    set aside (-stray, -delete).
-    Why it matters: the broker ends at its start ("Duplicate log directories for ... are found in both"), with all that
-    it has.
-    Can be wrong: before 3.7 no directory.id tells two log directories from two copies of one: there it is an info.
-    What to do: find which of the two goes further (last leader epoch, then log end); keep both, and move the other one
-    out of its log directory before the broker starts.
+    Checks: one broker has two directories of one partition and topic id, in log directories with different directory.id
+    (meta.properties). Directories in a move between log directories (-future) do not count, nor do -stray and -delete.
+    Why it matters: the broker fails to start ("Duplicate log directories for ... are found in both"), with all its
+    partitions.
+    Can be wrong: before 3.7 log directories have no directory.id, so they may be two copies of one (then info).
+    What to do: find the more recent one (last leader epoch, then log end offset); keep both, and move the other one out
+    of its log directory before the broker starts.
     Source: LogManager.loadLog, every release from 2.0.1 on
     """
     for one, other, sure in _doubles(log):
@@ -364,7 +365,7 @@ def partition_in_two_log_dirs(log: LogView) -> Iterator[Finding]:
         yield log.finding(
             "error",
             f"Broker {one.broker_id} has {log.name} in two log directories, {one.log_dir} and {other.log_dir}"
-            + (": it ends at its start" if sure else ", if these are not two copies of one"),
+            + (": it fails to start" if sure else ", unless these are two copies of one"),
             replica=behind,
             doubt=not sure,
             evidence={
@@ -375,13 +376,13 @@ def partition_in_two_log_dirs(log: LogView) -> Iterator[Finding]:
             advice=Advice(
                 Verdict.INVESTIGATE_FIRST,
                 repairs.VOTE,
-                afterwards="keep both, and move neither: a broker reads the one in metadata.log.dir",
+                afterwards="Keep both, and move neither: a broker reads the one in metadata.log.dir",
             )
             if log.topic == METADATA_TOPIC
             else Advice(
                 Verdict.ACT,
-                "nothing is lost: both are kept",
-                (shown(f"{ahead.log_dir}/{ahead.folder} goes as far or further", True, "both logs"),),
+                "no records are lost, since both are kept",
+                (shown(f"{ahead.log_dir}/{ahead.folder} is as recent or more recent", True, "both logs"),),
                 steps=(
                     Step(
                         f"keep both; before the broker starts move {behind.log_dir}/{behind.folder} out of its log "
@@ -393,7 +394,7 @@ def partition_in_two_log_dirs(log: LogView) -> Iterator[Finding]:
 
 
 def double_log_dirs(log: LogView) -> dict[str, str]:
-    """Return by log directory another one of its broker with the same partition: such a broker does not start."""
+    """Return, by log directory, another one of its broker with the same partition: such a broker does not start."""
     pairs = [(one.log_dir, other.log_dir) for one, other, sure in _doubles(log) if sure]
     return {b: a for a, b in pairs} | dict(pairs)
 
@@ -416,12 +417,12 @@ def _doubles(log: LogView) -> Iterator[tuple[ReplicaFacts, ReplicaFacts, bool]]:
 # Unclean elections, by the controller's records.
 
 
-WITHOUT = " without having been in sync "
-CHECKPOINT = "the metadata checkpoint has "  # where an election was not seen: only its result is known
+WITHOUT = " without being in the ISR "
+CHECKPOINT = "the metadata checkpoint has "  # without a record of the election: only its result is known
 
 
 def start_steps_of(log: LogView, replica: ReplicaFacts) -> list[StartStep]:
-    """What a start does at the files of a replica that are not as they should be."""
+    """Return the steps of a start at wrong files of a replica."""
     known = log.cluster.starts.get(replica.log_dir, ())
     own = [s for s in known if s.kind in OF_LOGS and s.file.partition("/")[0] == replica.folder]
     return own + start_steps(own_files(replica), kraft=True)
@@ -436,18 +437,18 @@ def _of_log_dir(log: LogView, replica: ReplicaFacts) -> list[StartStep]:
 
 @rule(
     "start-fails",
-    when={"critical": "where the only replica is lost", "info": "where a file may only be missing in the copy"},
+    when={"critical": "if the only replica is lost", "info": "if a file may only be missing in the copy"},
 )
 def start_fails(log: LogView) -> Iterator[Finding]:
-    """A broker does not start on its files, or loses a partition when it does
+    """A broker fails to start, or loses a partition at startup
 
-    Checks: what a start reads besides batches: meta.properties, quorum-state, the newest checkpoint of
-    __cluster_metadata, checkpoint files, names of directories, partition.metadata, leader epochs, names of files in
-    partition directories. Most damages were tried on brokers of several releases. Files that a start makes again are
-    not reported, and zeros at which a start ends are reported as the torn tail of their segment.
-    Why it matters: the broker ends, or fails the log directory; with other log directories it goes on without its
-    partitions. Without partition.metadata or the metadata, KRaft renames the partition -stray and makes an empty one.
-    Can be wrong: a copy that lacks or has changed files which the broker's directory has.
+    Checks: the files besides batches that a start reads. These are meta.properties, quorum-state, the newest checkpoint
+    of __cluster_metadata, checkpoint files, partition.metadata, leader epochs, and names of files and directories. Most
+    damages were tested on brokers of several releases. Files that a start rebuilds are not reported. Zeros that make a
+    start fail are reported as the torn tail of their segment.
+    Why it matters: the broker stops, or fails the log directory and continues without its partitions. Without
+    partition.metadata or the metadata, KRaft renames the partition to -stray and creates an empty one.
+    Can be wrong: a copy in which files are missing or changed.
     What to do: repair the files in the listed order before the broker starts, on a copy first.
     Source: LogManager, LogLoader, CheckpointFile, PartitionMetadataFile, LogManager.isStrayKraftReplica
     """
@@ -495,29 +496,32 @@ def _elected(findings: Sequence[Finding]) -> str:
 @rule(
     "unclean-election",
     when={
-        "warning": "where the replicas show that nothing was lost",
-        "info": "where nothing committed can be",
+        "warning": "if the replicas show that no records are lost",
+        "info": "if no committed records can be lost",
     },
     together=by_cause(_one_start, _elected),
 )
 def unclean_election(log: LogView) -> Iterator[Finding]:
-    """A replica became leader that did not have to have everything
+    """An unclean leader election
 
-    Checks: by __cluster_metadata, a leader that was neither in sync nor eligible (ELR) in the record before, or that
-    the controller marks as recovering. One that a reassignment brought in is none. Info where the leader is the only
-    last known eligible replica: it led last, so only its own unflushed tail can be gone. Info, too, where the last
-    leader's own copy of the metadata ends before the record that took the new leader out of the in-sync set: it had
-    stopped by then, and until then could commit nothing without the new leader; what it had appended beyond that is
-    named by replica-divergence. A partition that a metadata checkpoint has as recovering is a warning: when its leader
-    was elected is not known. Nothing is said of one with a single replica, which never leaves that state.
-    Why it matters: what only the replicas before had, acknowledged or not, is lost when they follow the new leader, and
-    their offsets are given out again; consumers, groups and transactions refer to records that no longer exist.
-    Can be wrong: the new leader may have had everything by chance: a warning where the replica of the leader before,
-    which has not followed the new one yet, shows it. That the last leader had stopped is wrong where its metadata log
-    was copied from it before the incident, and its data after it, or where its machine lost power: brokers do not force
-    that log to the disk. In doubt where a majority of the voters is in the input and has not the record.
-    What to do: before the old leader starts, keep its replica (its start cuts it), compare it with the new leader's
-    (replica-divergence names the offsets, and which were not sent again) and produce again what is missed of these.
+    Checks: by __cluster_metadata, a leader was neither in the ISR nor eligible (ELR) in the previous record, or the
+    controller marks it as recovering. A leader added by a reassignment does not count. The finding is an info if the
+    leader is the only last known eligible replica: it was the last leader, so only its own unflushed tail can be lost.
+    It is also an info if the last leader's own copy of the metadata ends before the record that removed the new leader
+    from the ISR. The last leader had stopped by then, and could commit nothing without the new leader before.
+    replica-divergence reports the records that it had appended beyond that. A partition that a metadata checkpoint has
+    as recovering is a warning, since the time of the election is unknown. A partition with a single replica never
+    leaves that state and is not reported.
+    Why it matters: records that only the previous replicas had are lost when these follow the new leader, even if they
+    were acknowledged. Their offsets are assigned again; consumers, groups and transactions refer to records that no
+    longer exist.
+    Can be wrong: the new leader may have had all records by chance (a warning, if the previous leader's replica shows
+    it and has not followed the new leader yet). The last leader may not have stopped, if its metadata log was copied
+    before the incident and its data after it, or if its machine lost power, since brokers do not flush that log. The
+    finding is inconclusive if a majority of the voters is in the input and lacks the record.
+    What to do: keep the old leader's replica before its broker starts, since the start truncates it. Compare it with
+    the new leader's replica (replica-divergence has the offsets, and which records were not re-sent); re-send the
+    missing records.
     Source: KIP-704, KIP-966; ReplicationControlManager, PartitionChangeBuilder
     """
     for election in log.cluster.elected(log.topic, log.partition):
@@ -528,8 +532,8 @@ def unclean_election(log: LogView) -> Iterator[Finding]:
 
 def _in_sync(brokers: Sequence[int]) -> str:
     if not brokers:
-        return "nobody was in sync"
-    return f"in sync {'was' if len(brokers) == 1 else 'were'} {', '.join(map(str, brokers))}"
+        return "ISR: none"
+    return f"ISR: {', '.join(map(str, brokers))}"
 
 
 def _unclean(log: LogView, election: Election) -> Finding:
@@ -548,8 +552,8 @@ def _unclean(log: LogView, election: Election) -> Finding:
     if election.offset is None:
         severity = severity if lost else "warning"
         message = (
-            f"{CHECKPOINT[0].upper()}{CHECKPOINT[1:]}{log.name} as recovering: at some time before, broker "
-            f"{election.leader} was elected its leader and was not in sync"
+            f"{CHECKPOINT[0].upper()}{CHECKPOINT[1:]}{log.name} as recovering: broker {election.leader} was elected "
+            "its leader earlier without being in the ISR"
         )
     return log.finding(
         severity,
@@ -582,20 +586,20 @@ def _harm(election: Election, lost: Fields | None, *, whole: bool) -> tuple[str,
     gone = some and f"{some} of broker {election.last_leader} are lost"
     if election.in_sync_to_the_end:
         what = (
-            f"{gone}, none of them committed, so only producers with acks=0 or 1 count on them"
+            f"{gone}, but none of them were committed (only producers with acks=0 or 1 rely on them)"
             if gone
-            else "nothing that was committed is lost"
+            else "no committed records are lost"
         )
-        return "info", f"{what}: it was in sync as long as broker {election.last_leader} ran, unless that lost power"
+        return "info", f"{what}: it was in the ISR while broker {election.last_leader} ran, unless that lost power"
     if gone:
         return "critical", gone
     if election.only_its_own_tail:
-        return "info", "it had led last, alone, so only its own unflushed tail can be gone"
+        return "info", "it was the last leader and alone in the ISR, so only its own unflushed tail can be lost"
     if again:
-        return "warning", f"the producers of what only broker {election.last_leader} has sent it again"
+        return "warning", f"producers re-sent the records that only broker {election.last_leader} has"
     if whole:
-        return "warning", "the replica of the leader before it shows that nothing was lost"
-    return "critical", "what only the replicas before it had is lost"
+        return "warning", "the previous leader's replica shows that no records are lost"
+    return "critical", "records that only the previous replicas had are lost"
 
 
 # Tiered storage (KIP-405): the metadata of a log's remote part against its local one.
@@ -608,16 +612,17 @@ SHOWN = 20  # segments that a finding lists
 def remote_log_gap(log: LogView) -> Iterator[Finding]:
     """Offsets of a tiered log are neither local nor in remote storage
 
-    Checks: from the log start offset to the first local segment every offset has to lie in a segment whose copy is
-    finished by __remote_log_metadata and not deleted, with leader epochs as in the log's own leader-epoch-checkpoint.
-    Segments may overlap, as they do after a change of leader. Not judged where records of that topic are missing.
-    Why it matters: a consumer that comes to such an offset gets an error or is sent elsewhere by auto.offset.reset: the
-    records are lost to it, although the log start offset says that they are there.
-    Can be wrong: of running brokers, what lies right below the first local segment: it may have been copied and taken
-    away after the metadata was read (then info).
-    What to do: find out whether a replica still has the offsets locally and keep its folder before retention takes it;
-    look for segments of them in the remote storage, and in the brokers' logs for errors of the RemoteStorageManager;
-    move no group beyond them before that.
+    Checks: between the log start offset and the first local segment, an offset is in no finished remote segment. By
+    __remote_log_metadata, such a segment is copied and not deleted. Its leader epochs match the log's
+    leader-epoch-checkpoint. Segments may overlap, as after a leader change. Not judged if records of that topic are
+    missing.
+    Why it matters: a consumer at such an offset gets an error, or auto.offset.reset moves it. The records are lost,
+    although the log start offset is below them.
+    Can be wrong: on running brokers, offsets right below the first local segment may have been copied and deleted
+    locally after the metadata was read (then info).
+    What to do: check whether a replica still has the offsets locally, and copy its directory before retention deletes
+    it; look for their segments in the remote storage, and for errors of the RemoteStorageManager in the brokers' logs.
+    Do not move a group past these offsets before that.
     Source: KIP-405; RemoteLogManager
     """
     remote, replica = log.remote, log.leader
@@ -635,8 +640,8 @@ def _gap(log: LogView, remote: RemotePartition, first: int, last: int, late: boo
     elsewhere = f"; {', '.join(holders)} still has them" if holders else ""
     return log.finding(
         "error",
-        f"Offsets {first} to {last} of {log.name} ({last + 1 - first}) lie below its first local segment at "
-        f"{log.leader.local_start}, and no segment in remote storage has them{elsewhere}"
+        f"Offsets {first} to {last} of {log.name} ({last + 1 - first}) are below its first local segment at "
+        f"{log.leader.local_start}, but not in remote storage{elsewhere}"
         + (" (__remote_log_metadata may have been copied before the log)" if late else ""),
         offset=first,
         last_offset=last,
@@ -665,16 +670,16 @@ def _described(s: RemoteSegment) -> dict[str, object]:
 
 @rule("remote-segment-leftover")
 def remote_segment_leftover(log: LogView) -> Iterator[Finding]:
-    """Remote storage holds segments that the log does not use
+    """Remote storage has segments that the log does not use
 
-    Checks: by __remote_log_metadata, for an hour or longer: a copy that was begun and neither finished nor deleted, a
-    deletion that was begun and not finished, a segment whose leader epochs are not the log's (of a leader whose tail
-    was cut), a second segment of the same offsets.
-    Why it matters: readers never see them, but they are stored and paid for. Deletions that do not end also point to a
-    RemoteStorageManager that fails.
-    Can be wrong: legal after a broker was killed while it copied, and after unclean elections; a slow storage.
-    What to do: look for errors of the RemoteStorageManager in the log of the broker that the segment names; brokers
-    delete what is left over together with the topic, newer ones by retention too.
+    Checks: for an hour or longer, __remote_log_metadata has a copy that was started and neither finished nor deleted,
+    or a deletion that was not finished. Or it has a segment whose leader epochs are not the log's (of a leader whose
+    tail was truncated), or a second segment of the same offsets.
+    Why it matters: consumers never read them, but they use paid storage. Unfinished deletions may also mean that the
+    RemoteStorageManager fails.
+    Can be wrong: legal after a broker was killed during a copy, and after unclean elections; slow storage.
+    What to do: look for errors of the RemoteStorageManager in the log of the segment's broker; brokers delete such
+    segments together with the topic, newer releases also by retention.
     Source: KIP-405; RemoteLogSegmentState, RemoteLogManager
     """
     remote = log.remote
@@ -683,17 +688,17 @@ def remote_segment_leftover(log: LogView) -> Iterator[Finding]:
     old = [s for s in remote.segments.values() if log.cluster.as_of - s.changed_at > HOUR_MS]
     finished = [s for s in old if s.state == RemoteSegmentState.COPY_SEGMENT_FINISHED]
     kinds = {
-        "copies that were never finished": [s for s in old if s.state == RemoteSegmentState.COPY_SEGMENT_STARTED],
-        "deletions that were never finished": [s for s in old if s.state == RemoteSegmentState.DELETE_SEGMENT_STARTED],
+        "unfinished copies": [s for s in old if s.state == RemoteSegmentState.COPY_SEGMENT_STARTED],
+        "unfinished deletions": [s for s in old if s.state == RemoteSegmentState.DELETE_SEGMENT_STARTED],
         "segments of other leader epochs": [s for s in finished if not s.is_of(log.leader.leader_epochs)],
-        "segments that were copied twice": _twice(finished),
+        "segments copied twice": _twice(finished),
     }
     for kind, group in kinds.items():
         if group:
             yield log.finding(
                 "info",
-                f"Remote storage of {log.name}: {plural(len(group), 'segment')} ({sum(s.size for s in group):,} bytes) "
-                f"that nobody reads: {kind}",
+                f"Remote storage of {log.name} has {plural(len(group), 'unused segment')} "
+                f"({sum(s.size for s in group):,} bytes): {kind}",
                 offset=min(s.start_offset for s in group),
                 last_offset=max(s.end_offset for s in group),
                 time_ms=max(s.changed_at for s in group),
@@ -713,20 +718,18 @@ def _twice(finished: Iterable[RemoteSegment]) -> list[RemoteSegment]:
     return out
 
 
-@rule(
-    "remote-copy-behind", when={"info": "where only producers' clocks tell how long, and retention keeps them locally"}
-)
+@rule("remote-copy-behind", when={"info": "if only producer clocks show the delay, and retention keeps the segments"})
 def remote_copy_behind(log: LogView) -> Iterator[Finding]:
-    """Closed segments of a tiered log wait to be copied
+    """Closed segments of a tiered log are not copied to remote storage
 
-    Checks: local segments behind which another one begins, below the last stable offset, that no finished remote
-    segment has an hour after the log went beyond them, or an hour after a copy of the first one was begun
-    (COPY_SEGMENT_STARTED) where local.retention.ms or local.retention.bytes would have deleted it by then: the bytes
-    that stay are named. Not judged where remote.log.copy.disable is set.
-    Why it matters: brokers delete no local segment before it is copied, whatever local.retention.* says: the disk fills
-    up, and what is not copied is lost with the replicas.
+    Checks: a closed local segment below the last stable offset is in no finished remote segment an hour after the log
+    continued past it. Or an hour has passed since its copy was started (COPY_SEGMENT_STARTED), and local.retention.ms
+    or local.retention.bytes would have deleted it; the finding has the remaining bytes. Not judged if
+    remote.log.copy.disable is set.
+    Why it matters: brokers delete no local segment before it is copied, whatever local.retention.* is. The disk fills
+    up, and segments that are not copied are lost with the replicas.
     Can be wrong: the storage or its quota (remote.log.manager.copy.max.bytes.per.second) is slow after a burst.
-    What to do: look at RemoteCopyLagSegments and RemoteCopyErrorsPerSec of the leader, and in its log for errors of the
+    What to do: check RemoteCopyLagSegments and RemoteCopyErrorsPerSec of the leader; look in its log for errors of the
     RemoteLogManager or the RemoteStorageManager.
     Source: KIP-405, KIP-963
     """
@@ -745,10 +748,10 @@ def remote_copy_behind(log: LogView) -> Iterator[Finding]:
     over = _beyond_retention(log, first) if was_begun or (proved and waited > HOUR_MS) else 0
     if waited <= HOUR_MS and not over:
         return
-    after = "the log went on"
+    after = "the log continued"
     if over and was_begun:
-        waited, after = log.cluster.newest_time - begun, "a copy was begun"
-    stay = f", and {over:,} bytes stay on broker {replica.broker_id} beyond local retention" if over else ""
+        waited, after = log.cluster.newest_time - begun, "its copy was started"
+    stay = f", and {over:,} bytes remain on broker {replica.broker_id} beyond local retention" if over else ""
     yield log.finding(
         "warning" if proved or over else "info",
         f"{plural(len(waiting), 'closed segment')} of {log.name} (offsets {first} to {behind - 1}) "

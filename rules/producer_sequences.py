@@ -37,29 +37,28 @@ GAPS_REMEMBERED = 8  # of one producer, to find what fills them later
     "sequence-gap",
     when={
         "critical": "before a committed transaction",
-        "info": "where its leader may have cleaned",
-        "lost": "where they were committed, or the broker remembered the producer",
-        "reordered": "where the records between come later",
-        "at_risk": "else",
+        "info": "if its leader may have compacted the log",
+        "lost": "if they were committed, or the broker knew the producer",
+        "reordered": "if the records between are stored later",
+        "at_risk": "otherwise",
     },
 )
 def sequence_gap(log: LogView) -> Iterator[Finding]:
-    """A producer's sequence numbers jump: records that it numbered are not in the log
+    """A sequence gap: numbered records of a producer are missing
 
-    Checks: two neighbouring data batches of one producer and epoch, in a region that was never cleaned or with nothing
-    but markers between, whose sequences do not continue and do not touch anything stored before. A batch that goes on
-    as if the one before it had the expected sequence is not a gap beside that one. The first batch at the log start is
-    compared with the last one below it, or against the producer snapshot that lies there.
-    Why it matters: an idempotent producer numbers every record of a partition. A number that is missing was given to a
-    record that a broker acknowledged and lost, or that was written elsewhere, or was never written. Where a committed
-    transaction begins, and those of the producer before it in the log were committed too, it was acknowledged.
-    Can be wrong: the broker had forgotten the producer (expiry, restart, leader change) and took any sequence from it,
-    and then the missing numbers may never have reached a broker. The missing ones may be the tail of an aborted
-    transaction before. A follower of a compacted topic stores the holes that its leader's cleaner left (info,
-    undecidable).
-    What to do: compare the replicas of the partition; look at the log around the gap with kafka-dump-log.sh
-    --print-data-log; check for unclean elections, acks and min.insync.replicas; send again from the source what was
-    written between the two batches.
+    Checks: the sequences of two neighbouring data batches of one producer and epoch do not continue, and overlap no
+    stored batch. The region was never compacted, or has only markers between them. If the next batch continues as if
+    the previous one had the expected sequence, it is not a second gap. The first batch at the log start is compared
+    with the last one below it, or with the producer snapshot there.
+    Why it matters: an idempotent producer numbers every record of a partition. A missing number belongs to a record
+    that a broker acknowledged and lost, that was written elsewhere, or that was never written. It was acknowledged if a
+    committed transaction begins there, and the producer's earlier transactions in the log were committed too.
+    Can be wrong: the broker had no producer state (expiration, restart, leader change) and accepted any sequence. The
+    missing numbers may then never have reached a broker. They may be the end of an earlier aborted transaction. A
+    follower of a compacted topic stores the gaps of its leader's compaction (info, inconclusive).
+    What to do: compare the replicas of the partition; check the log around the gap with kafka-dump-log.sh
+    --print-data-log; check for unclean elections, acks and min.insync.replicas; re-send the records written between the
+    two batches from their source.
     Source: UnknownProducerId and OutOfOrderSequence page of Kafka's wiki, KIP-360
     """
     for gap in _gaps(log):
@@ -67,7 +66,7 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
         jump = (e["found_sequence"] - e["expected_sequence"]) % SEQUENCES
         ahead = jump < SEQUENCES // 2 and not swapped
         idle = e["timestamp"] - e["previous_time"]
-        what = "the records between come later" if swapped else "the sequence went back"
+        what = "the records between are stored later" if swapped else "the sequence moved backwards"
         lost = "loss across a leader change" if e["context"] & STATE_MAY_BE_LOST else "loss or state loss"
         sure = certainty(log, e)
         if sure["confidence"] == Missing.PROVED and e["context"] & STATE_MAY_BE_LOST:
@@ -76,11 +75,11 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
         accepted = grave or (ahead and sure["confidence"] == Missing.PROVED and _remembered(e))
         yield log.at_event(
             "critical" if grave else "info" if sure.get("missing") == LEADERS_LOG else "error",
-            f"Producer {e['producer_id']} (epoch {e['producer_epoch']}) continues with sequence "
-            f"{e['found_sequence']} where {e['expected_sequence']} was expected: "
+            f"Producer id {e['producer_id']} (epoch {e['producer_epoch']}) continues with sequence "
+            f"{e['found_sequence']} instead of {e['expected_sequence']}: "
             + (f"{plural(jump, 'record')} missing in this log" if ahead else what)
-            + (", of transactions that were committed" if grave else "")
-            + (f" (it had been idle for {duration(idle)})" if idle > NOT_IDLE_MS else ""),
+            + (", of committed transactions" if grave else "")
+            + (f" (idle for {duration(idle)} before)" if idle > NOT_IDLE_MS else ""),
             e,
             last_offset=gap[1]["last_offset"] if swapped else e["last_offset"],
             if_true="error" if sure.get("missing") == LEADERS_LOG else None,
@@ -98,8 +97,8 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
             advice=Advice(
                 Verdict.INVESTIGATE_FIRST,
                 conditions=(look_at(log, e),),
-                afterwards=f"look at what lies around it{_and_at_others(log)}"
-                + (f", and send again from the source what was written {_between(e)}" if ahead else ""),
+                afterwards=f"Check the batches around it{_and_at_others(log)}"
+                + (f", and re-send the records written {_between(e)} from their source" if ahead else ""),
             ),
         )
 
@@ -112,7 +111,7 @@ def _remembered(e: Event) -> bool:
 
 def _and_at_others(log: LogView) -> str:
     alone = log.cluster.replicas.get((log.topic, log.partition)) == 1
-    return "" if alone else ", compare the replicas, look for unclean elections"
+    return "" if alone else ", compare the replicas, check for unclean elections"
 
 
 def certainty(log: LogView, e: Event) -> dict[str, str]:
@@ -250,7 +249,7 @@ def _between(e: Event) -> str:
 
 def look_at(log: LogView, e: Event) -> Condition:
     """Show the batch with Kafka's own tool."""
-    shown = f"it shows baseOffset {e['base_offset']} of producerId {e['producer_id']} with baseSequence"
+    shown = f"the output shows baseOffset {e['base_offset']} of producerId {e['producer_id']} with baseSequence"
     command = repairs.dump(log.leader.file(int(e["segment"])), "--print-data-log")
     return check(command, f"{shown} {e['found_sequence']}")
 
@@ -259,17 +258,16 @@ def look_at(log: LogView, e: Event) -> Condition:
 def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
     """Records of a producer are stored twice
 
-    Checks: a data batch whose sequences overlap those of an earlier batch of the same producer and epoch in the
-    partition, without a full turn of the sequence numbers between them; from sequence 0 on only the same bytes (length
-    and checksum, but for the time that LogAppendTime writes) are a duplicate, others a reset. The first batch at the
-    log start is compared with those below it that the file still has, or against the snapshot there. Where one batch
-    had a number ahead of the one expected and the next goes on as if it had that one, sequence-gap speaks of it; the
-    batches that come to those numbers in their turn are no duplicates.
-    Why it matters: this is the duplicate that idempotence exists to prevent; consumers read the records twice.
-    Can be wrong: a raw segment was restored over a log that already had it; the first copy may lie below the log start,
-    where consumers had read it before it was deleted. Where the next batch goes on as if this one
-    had the number that was expected (goes_on_as_expected in the evidence), its number alone is wrong, and its records
-    may be there once.
+    Checks: the sequences of a data batch overlap an earlier batch of the same producer and epoch in the partition,
+    without a wrap of the sequence numbers between. From sequence 0 on, only the same bytes (length and checksum,
+    without the time of LogAppendTime) are a duplicate; others are a reset. The first batch at the log start is compared
+    with those below it that the file still has, or with the snapshot there. If one batch is ahead of the expected
+    number and the next continues as if it were not, sequence-gap reports it. Later batches with those numbers are no
+    duplicates.
+    Why it matters: idempotence exists to prevent this duplicate. Consumers read the records twice.
+    Can be wrong: a raw segment was restored over a log that already had it; the first copy may be below the log start,
+    and consumers read it before its deletion. If the next batch continues as if this one had the expected number
+    (goes_on_as_expected in the evidence), only its number is wrong, and its records may be stored once.
     What to do: deduplicate downstream by producer id, epoch and sequence; upgrade its client to 2.5 or newer.
     Source: KIP-360
     """
@@ -279,8 +277,8 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
         first, last = run[0], run[-1]
         yield log.at_event(
             "error",
-            f"Producer {first['producer_id']} (epoch {first['producer_epoch']}) has sequence {first['found_sequence']} "
-            f"stored a second time: {plural(len(run), 'batch')} with sequences that were stored before",
+            f"Producer id {first['producer_id']} (epoch {first['producer_epoch']}) stored sequence "
+            f"{first['found_sequence']} twice: {plural(len(run), 'batch')} with already stored sequences",
             first,
             last_offset=last["last_offset"],
             evidence={
@@ -300,24 +298,23 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
 def repeated_records(log: LogView) -> Iterator[Finding]:
     """Records of a producer are stored again under its next epoch
 
-    Checks: a plain batch at sequence 0 of the next epoch with the bytes (by length and checksum) of one of the last
-    five batches that the producer stored in the epoch before, apart from epoch, sequence and the time that
-    LogAppendTime writes; and the batches that follow both. Where the producer wrote such equal batches before the new
-    epoch, nothing is reported.
-    Why it matters: consumers read the records twice. A client that does not know whether its batches were stored raises
-    its epoch and numbers them from 0, so that the broker cannot recognise them.
+    Checks: a plain batch at sequence 0 of the next epoch has the bytes (by length and checksum) of one of the
+    producer's last five batches in the previous epoch. Epoch, sequence and the time of LogAppendTime do not count. The
+    next batches after both are included. If the producer wrote equal batches before the new epoch, it is not reported.
+    Why it matters: consumers read the records twice. A client without an answer bumps its epoch and numbers its batches
+    from 0, so the broker cannot recognise them.
     Can be wrong: the application wrote the same records twice within a millisecond.
-    What to do: deduplicate downstream by the content of the records; give the client more time to learn whether its
-    batches were stored (delivery.timeout.ms), and look for what kept it from that, such as a leader change.
+    What to do: deduplicate downstream by the content of the records; give the client more time for an answer
+    (delivery.timeout.ms), and look for the cause of the delay, such as a leader change.
     Source: KIP-360, TransactionManager.bumpIdempotentProducerEpoch
     """
     for run in runs(log.events(EventKind.SENT_AGAIN), "producer_id", "producer_epoch"):
         first, last = run[0], run[-1]
-        if first["producer_epoch"] != first["previous_epoch"] + 1:  # a client raises it by one
+        if first["producer_epoch"] != first["previous_epoch"] + 1:  # a client bumps it by one
             continue
         yield log.at_event(
             "warning",
-            f"Producer {first['producer_id']} stored {plural(len(run), 'batch')} of epoch {first['previous_epoch']} "
+            f"Producer id {first['producer_id']} stored {plural(len(run), 'batch')} of epoch {first['previous_epoch']} "
             f"again under epoch {first['producer_epoch']}: the records from offset {first['stored_base_offset']} on",
             first,
             last_offset=last["last_offset"],
@@ -333,27 +330,28 @@ def repeated_records(log: LogView) -> Iterator[Finding]:
 @rule(
     "sequence-reset-same-epoch",
     when={
-        "error": "where the next batch goes on as if it were none",
-        "info": "where the broker may have forgotten it, or batches between them",
+        "error": "if the next batch continues as if there was no reset",
+        "info": "if the producer id may have expired, or batches between may be missing",
     },
 )
 def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
-    """A producer starts again at sequence 0 without a new epoch
+    """A producer restarts at sequence 0 without a new epoch
 
-    Checks: a data batch with base sequence 0 in the epoch of the producer's batch before it, whose last sequence was
-    not the largest there is, and which is not the same bytes as the earlier batch at sequence 0. An error where the
-    next batch goes on as if it had the number that was expected: then no client began again, and its number is wrong.
-    Why it matters: clients before 2.5 renumber after UNKNOWN_PRODUCER_ID; retries from before are then not recognised,
-    and new records shaped like cached ones are taken for duplicates and lost.
-    Can be wrong: the wrap of the sequence numbers, when the batch that ended at 2147483647 was cleaned away. A broker
-    before 2.4 forgets a producer with its last batch: below the log start this is info where the release is not known.
-    What to do: upgrade clients (2.5 and newer raise the epoch); compare retention with how long producers are idle.
+    Checks: a data batch has base sequence 0 in the epoch of the producer's previous batch, which did not end at the
+    largest sequence. Its bytes differ from the earlier batch at sequence 0. It is an error if the next batch continues
+    as if it had the expected number: then no client restarted, and its number is wrong.
+    Why it matters: clients before 2.5 renumber after UNKNOWN_PRODUCER_ID. Brokers then do not recognise earlier
+    retries, and treat new records that resemble cached ones as duplicates, which loses them.
+    Can be wrong: a wrap of the sequence numbers, if the batch that ended at 2147483647 was compacted away. A broker
+    before 2.4 expires a producer id together with its last batch: below the log start this is an info if the release is
+    unknown.
+    What to do: upgrade clients (2.5 and newer bump the epoch); compare retention with the idle time of producers.
     Source: KIP-360
     """
     for e in log.events(EventKind.SEQUENCE_RESET):
         below = e["previous_last_offset"] < log.leader.own_start
         evicted = below and log.policy().evicts_below_log_start
-        if e["context"] & AFTER_UNREADABLE or evicted:  # the latter is what unknown-producer-exposure says
+        if e["context"] & AFTER_UNREADABLE or evicted:  # unknown-producer-exposure reports the latter
             continue
         may_be_evicted = below and any(
             POLICIES[r.policy].evicts_below_log_start for r in log.cluster.release(log.leader.broker_id).rows
@@ -364,8 +362,8 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
         severity = "info" if not sure else "error" if goes_on else "warning"
         yield log.at_event(
             severity,
-            f"Producer {e['producer_id']} starts again at sequence 0 in the same epoch {e['producer_epoch']}: "
-            f"{e['expected_sequence']} was expected",
+            f"Producer id {e['producer_id']} restarts at sequence 0 in the same epoch {e['producer_epoch']} instead of "
+            f"{e['expected_sequence']}",
             e,
             evidence={
                 "expected": e["expected_sequence"],
@@ -389,15 +387,15 @@ def log_age(log: LogView, e: Event) -> int | None:
     return max(0, e["time"] - began) if log.leader.log_start == 0 and began >= 0 else None
 
 
-@rule("plain-data-inside-transaction", when={"warning": "where the leader had changed"})
+@rule("plain-data-inside-transaction", when={"warning": "if the leader changed before"})
 def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
-    """A producer writes outside its own open transaction
+    """A non-transactional write inside an open transaction
 
-    Checks: a data batch without the transactional bit from a producer that has a transaction open in the partition.
-    Why it matters: consumers read the batch as committed whatever the outcome of the transaction; every broker refuses
+    Checks: a data batch without the transactional bit, from a producer with an open transaction in the partition.
+    Why it matters: consumers read the batch as committed whatever the outcome of the transaction. Every broker refuses
     it, followers stop replicating at it, and a 4.1 broker that has to replay it does not start.
     Can be wrong: the leader had lost the open transaction in between.
-    What to do: find the client by its producer id, stop mixing transactional and plain sends, watch the followers' lag.
+    What to do: find the client by its producer id; stop mixing transactional and plain sends; check the followers' lag.
     Source: KIP-360; ProducerAppendInfo
     """
     for run in runs(log.events(EventKind.PLAIN_IN_TRANSACTION), "producer_id", "transaction_first_offset"):
@@ -405,8 +403,8 @@ def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
         changed = e["previous_leader_epoch"] >= 0 and e["previous_leader_epoch"] != e["leader_epoch"]
         yield log.at_event(
             "warning" if changed else "critical",
-            f"Producer {e['producer_id']} wrote {plural(len(run), 'plain batch')} while its transaction that began at "
-            f"offset {e['transaction_first_offset']} was open: this data counts as committed in any case",
+            f"Producer id {e['producer_id']} wrote {plural(len(run), 'non-transactional batch')} inside its "
+            f"transaction from offset {e['transaction_first_offset']}: consumers see this data as committed in any case",
             e,
             last_offset=run[-1]["last_offset"],
             evidence={
@@ -419,35 +417,34 @@ def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
                 conditions=(
                     check(
                         repairs.describe_producers(log.topic, log.partition),
-                        f"it lists producer {e['producer_id']}",
+                        f"the output lists producer id {e['producer_id']}",
                     ),
                 ),
-                afterwards="stop the client that mixes both, and watch the lag of ReplicaFetcherManager",
+                afterwards="Stop the client that mixes both, and check the lag of ReplicaFetcherManager",
             ),
         )
 
 
-# First batches in a log, or in a new epoch, that do not begin at sequence 0.
+# First batches of a log or an epoch that do not begin at sequence 0.
 
 
 INHERITED_SHOWN = 100  # inherited producers of one log that get a line each
 
 
-@rule("unknown-producer-first-sequence", when={"info": "where retention explains it"})
+@rule("unknown-producer-first-sequence", when={"info": "if retention explains it"})
 def unknown_producer_first_sequence(log: LogView) -> Iterator[Finding]:
     """The first batch of a producer does not begin at sequence 0
 
-    Checks: the first batch of a producer in the partition has a sequence above 0 although nothing was removed before
-    it: the log starts at 0, or a producer snapshot at or below the batch, of the broker that led, does not know the
-    producer. Where a snapshot
-    at the log start, or a batch below it, does know it, the batch is judged as any other one and not named here.
-    Why it matters: the broker took an unknown producer at its word. The sequences below were lost, or were written
+    Checks: the first batch of a producer in the partition has a sequence above 0, although no batch before it was
+    removed. The log starts at 0, or a producer snapshot of the leader at or below the batch does not have the producer.
+    If a snapshot at the log start, or a batch below it, has the producer, the batch is judged like any other.
+    Why it matters: the broker accepted the batch without producer state. The earlier sequences were lost, were written
     before the broker lost its state, or never existed.
-    Can be wrong: a topic that was made again under a producer (info where the coordinator shows it, or the metadata
-    log: the name of a removed topic, a producer id given out before, a batch within the time that brokers remember a
-    producer); a partition mirrored from raw segments; an id older than the first snapshot that is kept.
+    Can be wrong: a topic re-created under a running producer; a partition mirrored from raw segments; an id older than
+    the first kept snapshot. A re-created topic is an info if the coordinator or the metadata log shows it: the name of
+    a deleted topic, an earlier producer id, a batch within producer.id.expiration.ms.
     What to do: look for a leader change, DeleteRecords or an expiration just before; compare other replicas; treat the
-    sequences below as possibly lost.
+    earlier sequences as possibly lost.
     Source: KIP-360, UnknownProducerId and OutOfOrderSequence page of Kafka's wiki
     """
     shown, more = 0, 0
@@ -463,7 +460,7 @@ def unknown_producer_first_sequence(log: LogView) -> Iterator[Finding]:
     if more:
         yield log.finding(
             "info",
-            f"The first retained batch is above sequence 0, as retention leaves it, of {plural(more, 'more producer')}",
+            f"{plural(more, 'more producer')} with a first retained batch above sequence 0, as after retention",
             evidence={"producers": more, "confidence": "undecidable", "missing": "the records below the log start"},
         )
 
@@ -508,10 +505,10 @@ def _topic_made_anew(log: LogView, e: Event) -> dict[str, str | None]:
 def _what_is_not_here(log: LogView) -> str:
     replica = log.leader
     if replica.unread_from >= 0:
-        return f"below offset {replica.log_start}, which were not read"
+        return f"below offset {replica.log_start} (excluded)"
     if replica.own_start < replica.log_start:
-        return f"from {replica.own_start} to {replica.log_start - 1}, which are in remote storage"
-    return f"below the log start {replica.log_start}" if replica.log_start else "that the cleaner took"
+        return f"from {replica.own_start} to {replica.log_start - 1} (in remote storage)"
+    return f"below the log start {replica.log_start}" if replica.log_start else "that were compacted away"
 
 
 def _with_earlier_sequences(log: LogView, e: Event) -> list[int | None]:
@@ -526,23 +523,23 @@ def _with_earlier_sequences(log: LogView, e: Event) -> list[int | None]:
 
 
 def _first_sequence(log: LogView, e: Event, inherited: bool) -> Finding:
-    who, first = f"Producer {e['producer_id']} (epoch {e['producer_epoch']})", e["found_sequence"]
+    who, first = f"producer id {e['producer_id']} (epoch {e['producer_epoch']})", e["found_sequence"]
     made = {} if inherited else _topic_made_anew(log, e)
     recreated = bool(made) or (not inherited and _recreated(log, e["producer_id"]))
     if inherited:
         lost = _what_is_not_here(log)
-        message = f"{who} has its first retained batch at sequence {first}: what was before may be among those {lost}"
+        message = f"First retained batch of {who} has sequence {first}: earlier batches may be at offsets {lost}"
         extra: dict[str, str | None] = {"confidence": "undecidable", "missing": f"offsets {lost}"}
         extra |= log.unknown_start()
     elif recreated:
-        message = f"{who} begins at sequence {first} in this log: it wrote to one of this name before this one began"
+        message = f"First sequence of {who} is {first}, not 0: it wrote to an earlier log of this name before"
         extra = {"confidence": "likely", "missing": "the deleted topic of the same name", **made}
     else:
         others = _with_earlier_sequences(log, e)
         where = "and no other replica of the input" if len(log.replicas) > 1 else "the only replica of the input"
         message = (
-            f"{who} begins at sequence {first} in this log: the broker took it without knowing it. This replica does "
-            f"not have sequences 0 to {first - 1}, {f'broker {few(others)} has them' if others else where}"
+            f"First sequence of {who} is {first}, not 0: the broker accepted it without producer state. This replica "
+            f"does not have sequences 0 to {first - 1}, {f'broker {few(others)} has them' if others else where}"
         )
         extra = {"confidence": "likely"}
     return log.at_event(
@@ -559,13 +556,14 @@ def _first_sequence(log: LogView, e: Event, inherited: bool) -> Finding:
     )
 
 
-@rule("first-batch-after-bump-nonzero", when={"warning": "where the leader had changed"})
+@rule("first-batch-after-bump-nonzero", when={"warning": "if the leader changed before"})
 def first_batch_after_bump_nonzero(log: LogView) -> Iterator[Finding]:
     """A producer's new epoch does not begin at sequence 0
 
-    Checks: the first batch of a higher epoch of a producer has a base sequence other than 0, where nothing was cleaned.
-    It is the first one in the partition: what follows a fenced producer's batch is compared with the epoch's own last.
-    Why it matters: a new epoch restarts the numbering; a leader that knows the producer refuses anything else.
+    Checks: the first batch of a higher epoch of a producer has a base sequence other than 0, in a region without
+    compaction. It is the first one in the partition; a batch after a fenced producer's batch is compared with the last
+    one of its own epoch.
+    Why it matters: a new epoch restarts the numbering. A leader with producer state refuses anything else.
     Can be wrong: the leader had lost the producer's state and could not refuse it.
     What to do: compare the replicas of the partition; check for unclean elections, acks and min.insync.replicas; report
     the client library if it repeats.
@@ -577,7 +575,7 @@ def first_batch_after_bump_nonzero(log: LogView) -> Iterator[Finding]:
         changed = bool(e["context"] & STATE_MAY_BE_LOST)
         yield log.at_event(
             "warning" if changed else "error",
-            f"Producer {e['producer_id']} begins its epoch {e['producer_epoch']} at sequence {e['found_sequence']} "
+            f"Producer id {e['producer_id']} begins epoch {e['producer_epoch']} at sequence {e['found_sequence']} "
             "instead of 0",
             e,
             evidence={
@@ -591,6 +589,6 @@ def first_batch_after_bump_nonzero(log: LogView) -> Iterator[Finding]:
             advice=Advice(
                 Verdict.INVESTIGATE_FIRST,
                 conditions=(look_at(log, e),),
-                afterwards="look at what lies around it, compare the replicas; report the client library if it repeats",
+                afterwards="Check the batches around it, compare the replicas; report the client library if it repeats",
             ),
         )

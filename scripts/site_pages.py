@@ -20,7 +20,7 @@ from auditor.dashboards.answers import report_of  # noqa: E402
 from auditor.dashboards.metrics import write_metrics  # noqa: E402
 from auditor.rules.catalogue import registry  # noqa: E402
 from auditor.rules.catalogue import registry as text_pages  # noqa: E402
-from auditor.rules.catalogue.kinds import FAMILIES  # noqa: E402
+from auditor.rules.catalogue.kinds import FAMILIES, FORMER_IDS  # noqa: E402
 from auditor.rules.catalogue.registry import (  # noqa: E402
     SECTIONS,
     Kind,
@@ -122,6 +122,7 @@ def pages() -> dict[str, str]:
     made = {"commands/index.md": command_index(commands), "rules/index.md": rule_index(known)}
     made |= {f"commands/{name}.md": command_page(parser) for name, parser in commands.items()}
     made |= {f"rules/{kind.id}.md": kind_page(kind) for kind in registry.kinds().values()}
+    made |= {f"rules/{former}.md": former_page(former, current) for former, current in FORMER_IDS.items()}
     made |= {f"rules/{rule.id}.md": rule_page(rule) for rule in known.values()}
     return made | {"findings.md": finding_page(), "metrics.md": metrics_page(), "words.md": words_page()}
 
@@ -212,6 +213,11 @@ def _page_of(name: str) -> str:
 def kind_page(kind: Kind) -> str:
     """Where one looks for a kind of findings by its id, which was a rule's before."""
     return f"# {kind.id}\n\n**{kind.title}.** A kind of findings of [`{kind.rule}`]({kind.rule}.md).\n"
+
+
+def former_page(former: str, current: str) -> str:
+    """The page of a rule's former id: a link to its current one."""
+    return f"# {former}\n\nRenamed: see [`{current}`]({current}.md).\n"
 
 
 def excerpt(kind: Kind) -> str:

@@ -28,13 +28,16 @@ TAGS = re.compile(r"<script.*?</script>|<style.*?</style>|<[^>]+>", re.S)
 ABORT, MINUTE = "kafka-transactions.sh --bootstrap-server B abort", 60_000
 # What it comes to: the verdict, and how its first sentence begins behind it.
 WAIT, ASK, KEEP, LET, SAFE, FIND, COMMIT = (
-    ("wait", "nothing is lost: it ends by itself"), ("investigate_first", "it may be alive"),
-    ("do_not_abort", "COMMIT was decided"), ("wait", "nothing is lost by it, and consumers wait"),
-    ("safe_to_abort", ("stay unread", "stays unread", "was deleted already")),
-    ("investigate_first", "find its client:"), ("commit_it", "COMMIT was decided"),
+    ("wait", "no records are lost. The coordinator ends"), ("investigate_first", "its client may still be running"),
+    ("do_not_abort", "the coordinator committed"), ("wait", "no records are lost. Consumers stay blocked"),
+    ("safe_to_abort", ("discards ", "was already deleted")),
+    ("investigate_first", "is the client still running"), ("commit_it", "the coordinator committed"),
 )  # fmt: skip
 CONFIRM = "find-hanging --topic bank.audit"
-MARKER, NOBODY = "WriteTxnMarkers request", ("nobody will end it", "nobody knows", "No transactional id owns")
+MARKER, NOBODY = (
+    "WriteTxnMarkers request",
+    ("no coordinator will complete it", "no known transactional id", "No transactional id owns"),
+)
 
 
 def verdict_of(row: Mapping[str, Any]) -> tuple[str, Any]:
@@ -68,16 +71,19 @@ STATES = {
 }
 SAYS = {  # behind each verdict what has to be on every surface that shows commands, and what must not be
     WAIT: ((), (ABORT, MARKER, *NOBODY)),
-    FIND: (("describe --transactional-id bank-busy", "Do not abort it by hand"), (ABORT, MARKER, *NOBODY)),
+    FIND: (
+        ("describe --transactional-id bank-busy", "Do not abort it with kafka-transactions.sh"),
+        (ABORT, MARKER, *NOBODY),
+    ),
     LET: (("--unavailable-partitions",), (ABORT, MARKER, *NOBODY)),
     ASK: ((CONFIRM,), (f"{ABORT} --topic", MARKER, *NOBODY)),
     SAFE: ((f"{ABORT} --topic bank.audit --partition 1 --start-offset 0",), (MARKER, "decided COMMIT")),
     ("investigate_first", SAFE[1]): (
-        ("bring a leader of",),
+        ("restore a leader of",),
         (f"{ABORT} --topic", MARKER),
     ),  # nobody leads the partition
     ("act", KEEP[1]): (("the leader: put it first",), (f"{ABORT} --topic", MARKER)),  # another replica has the marker
-    KEEP: (("an abort would drop records",), (f"{ABORT} --topic", MARKER)),
+    KEEP: (("Aborting would lose records",), (f"{ABORT} --topic", MARKER)),
     COMMIT: (("an abort would drop records", MARKER), (f"{ABORT} --topic",)),
 }
 

@@ -42,7 +42,7 @@ AT_RISK = "without another in-sync replica"
 
 def plain(text: str) -> str:
     """Without what surfaces may change."""
-    text = text.replace("records", "record").replace("stay unread", "stays unread")  # one text for several partitions
+    text = text.replace("records", "record").replace("are discarded", "is discarded")  # one text for several partitions
     for sign, escaped in (("<", "&lt;"), (">", "&gt;"), ("&", "&amp;")):
         text = text.replace(escaped, sign)
     return SIGNS.sub("", text)

@@ -8,8 +8,8 @@ from enum import StrEnum
 
 from auditor.base.at_rest import Fields, Values
 
-# Rules create advices; results and pages have them as rows (:meth:`Advice.row`). All texts about an advice are rendered
-# from its row here, so that no output cuts a part out of another's sentence.
+# Rules create advices; results and pages contain them as rows (:meth:`Advice.row`). All texts about an advice are
+# rendered from its row here, so that no output cuts a sentence of another one.
 
 
 class Verdict(StrEnum):
@@ -17,11 +17,11 @@ class Verdict(StrEnum):
 
     SAFE_TO_ABORT = "safe_to_abort"
     DO_NOT_ABORT = "do_not_abort"  # an abort may lose data
-    COMMIT_IT = "commit_it"  # COMMIT was decided and its marker is missing: an abort loses what was committed
-    INVESTIGATE_FIRST = "investigate_first"  # more must be known before anything is done
+    COMMIT_IT = "commit_it"  # the COMMIT marker of a committed transaction is missing: an abort loses its records
+    INVESTIGATE_FIRST = "investigate_first"  # check the conditions before any step
     WAIT = "wait"  # it ends by itself
-    NOTIFY_OWNER = "notify_owner"  # only the owner of the application can do anything
-    ACT = "act"  # all conditions hold
+    NOTIFY_OWNER = "notify_owner"  # only the owner of the application can act
+    ACT = "act"  # all conditions are met
     NONE = "none"
 
 
@@ -35,15 +35,15 @@ WORDS = {
     Verdict.ACT: "Act",
     Verdict.NONE: "Nothing to do",
 }
-NOW = (Verdict.SAFE_TO_ABORT, Verdict.COMMIT_IT, Verdict.ACT)  # the steps may be taken now
+NOW = (Verdict.SAFE_TO_ABORT, Verdict.COMMIT_IT, Verdict.ACT)  # labels of an advice whose steps may be taken now
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What must hold before anyone acts.
+    """A condition of the steps of an advice.
 
-    ``holds``: None if the input does not show it, which is not "holds". ``command``: shows it now, and changes nothing;
-    ``expect``: what its output must contain.
+    ``holds``: None if the input does not show it, which does not count as met. ``command``: a read-only command that
+    shows it now; ``expect``: what its output must contain.
     """
 
     what: str
@@ -53,18 +53,18 @@ class Condition:
 
 
 def shown(what: str, holds: bool | None, by: str) -> Condition:
-    """A condition that the input decides, or leaves open; ``by``: what shows it, or would show it."""
+    """Return a condition that the input confirms, rules out or leaves open; ``by``: the evidence."""
     return Condition(f"{what} ({by})", holds)
 
 
 def check(command: str, expect: str) -> Condition:
-    """A condition that a command shows, as the finding says it; ``expect``: what the output must contain."""
+    """Return a condition that a command shows; ``expect``: what the output must contain."""
     return Condition(expect, None, command, expect)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What an operator does: a sentence, a command that changes something, or both; ``expect``: what it then shows."""
+    """A step of an operator: a sentence, a command that changes something, or both; ``expect``: its output."""
 
     do: str
     command: str = ""
@@ -73,10 +73,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """What an advice does to the replicas of its partition, by broker.
+    """Changes of an advice to the replicas of its partition, by broker.
 
     ``away`` loses its directory and is fetched again from one of ``sources``; ``leads`` is made leader. None and empty
-    for none. It is never printed: :mod:`auditor.rules.resolution.resolve` compares the advices of a run by it.
+    for none. Never printed: :mod:`auditor.rules.resolution.resolve` uses it to find advices that contradict each other.
     """
 
     away: int | None = None
@@ -89,11 +89,12 @@ NOTHING_MOVES = Moves()
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What to do about a finding.
+    """The advice on a finding.
 
-    ``why``: the reason for the verdict in a sentence; ``side_effects``: what the steps, or waiting, cost in numbers;
-    ``afterwards``: what follows, or the advice itself if there is no step. Errors: ValueError for steps that may be
-    taken now although a condition is not known to hold and no command shows it; a COMMIT marker is written by no tool.
+    ``why``: the reason for the verdict in a sentence; ``side_effects``: the cost of the steps, or of waiting, in
+    numbers; ``afterwards``: further sentences, or the advice itself if it has no step. Errors: ValueError for steps
+    that may be taken now although a condition is unconfirmed and no command shows it. Exception: no tool writes a
+    COMMIT marker.
     """
 
     verdict: Verdict
@@ -112,20 +113,20 @@ class Advice:
 
     @property
     def acts(self) -> bool:
-        """Whether it has steps that may be taken now."""
+        """Return whether it has steps that may be taken now."""
         return bool(self.steps) and self.verdict in NOW
 
     @property
     def checks(self) -> tuple[Condition, ...]:
-        """The conditions that a command shows."""
+        """Return the conditions that a command shows."""
         return tuple(condition for condition in self.conditions if condition.command)
 
     def row(self) -> Fields:
-        """The advice as a row of ``findings.jsonl``."""
+        """Return the advice as a row of ``findings.jsonl``."""
         return {name: value for name, value in self.carried().items() if name != "moves"}
 
     def carried(self) -> Fields:
-        """:meth:`row` with the fields that are never printed, for :meth:`of` in another process."""
+        """Return :meth:`row` with the fields that are never printed, for :meth:`of` in another process."""
         return {**asdict(self), "verdict": self.verdict.value}
 
     @classmethod
@@ -143,7 +144,7 @@ class Advice:
         )
 
     def unless(self, *doubted: Condition) -> Advice:
-        """The advice with these conditions added; its steps wait until all of them are known to hold."""
+        """Return the advice with these conditions added; its steps wait until all of them are confirmed."""
         conditions = (*self.conditions, *doubted)
         if not self.acts or all(condition.holds for condition in doubted):
             return replace(self, conditions=conditions)
@@ -151,12 +152,12 @@ class Advice:
         return replace(self, verdict=doubted_verdict, conditions=conditions)
 
     def also(self, *checks: Condition) -> Advice:
-        """The advice with these checks before its own."""
+        """Return the advice with these checks before its own."""
         known = tuple(condition for condition in self.conditions if not condition.command)
         return replace(self, conditions=(*known, *checks, *self.checks))
 
     def worded(self, change: Callable[[str], str]) -> Advice:
-        """The advice with ``change`` applied to every text that may hold a command."""
+        """Return the advice with ``change`` applied to every text that may contain a command."""
         return replace(
             self,
             conditions=tuple(replace(item, command=change(item.command)) for item in self.conditions),
@@ -195,21 +196,25 @@ def whole(given: Values | None) -> Fields | None:
 
 
 def step(words: str) -> Step:
-    """A step from a sentence or from a command."""
+    """Return a step from a sentence or from a command."""
     return Step("", words) if is_command(words) else Step(words)
 
 
 Piece = tuple[str, str]  # "text" or "command", and its content
+CHECK, RUN = LABELS = ("text", "Check:"), ("text", "Run:")
 
 
 def lead(advice: Values) -> str:
-    """The verdict and its reason: the first line of an advice, or the only one where a single line fits."""
-    word = WORDS[Verdict(advice["verdict"])] + (", do not abort" if advice["verdict"] == Verdict.COMMIT_IT else "")
-    return _sentence(f"{word}: {advice['why']}" if advice["why"] else word)
+    """Return the verdict and its reason: the first line of an advice, or the only one if a single line fits."""
+    word, why = WORDS[Verdict(advice["verdict"])], advice["why"]
+    word += ", do not abort" if advice["verdict"] == Verdict.COMMIT_IT else ""
+    if advice["verdict"] == Verdict.SAFE_TO_ABORT and why:
+        return f"{word}. {_sentence(why)}"
+    return _sentence(f"{word}: {why}" if why else word)
 
 
 def pieces(advice: Values) -> list[Piece]:
-    """An advice in reading order, starting with the verdict: sentences, and commands on lines of their own.
+    """Return an advice in reading order, starting with the verdict: sentences, and commands on lines of their own.
 
     An advice with only ``afterwards`` is the same for all findings of a rule, and is printed without a verdict.
     """
@@ -220,14 +225,20 @@ def pieces(advice: Values) -> list[Piece]:
 
 
 def below(advice: Values) -> list[Piece]:
-    """The pieces of an advice without :func:`lead`."""
+    """Return the pieces of an advice without :func:`lead`."""
     effects = [("text", _sentence(f"Side effects: {advice['side_effects']}"))] if advice["side_effects"] else []
     rest = [("text", _sentence(advice["afterwards"]))] if advice["afterwards"] else []
-    return [*_conditions(advice), *_steps(advice), *effects, *rest]
+    parts: list[Piece] = []
+    for piece in [*_conditions(advice), *_steps(advice), *effects, *rest]:
+        if piece in LABELS and parts and parts[-1][0] == "text":  # on the same line: a screen has few
+            parts[-1] = "text", f"{parts[-1][1]} {piece[1]}"
+        else:
+            parts.append(piece)
+    return parts
 
 
 def text(advice: Values) -> str:
-    """An advice on one line, as in ``remedy`` and for programs that print no line breaks."""
+    """Return an advice on one line, as in ``remedy`` and for programs that print no line breaks."""
     return joined(pieces(advice))
 
 
@@ -240,36 +251,40 @@ def joined(parts: Iterable[Piece]) -> str:
 
 
 def is_command(words: str) -> bool:
-    """Whether a text is a command to paste as it is."""
+    """Return whether a text is a command to paste as it is."""
     return words.startswith("kafka-")
 
 
 def _conditions(advice: Values) -> Iterator[Piece]:
-    for holds, word in ((True, "Known"), (False, "Not so"), (None, "Not known")):
+    for holds, word in ((True, "Confirmed"), (False, "Ruled out"), (None, "Unconfirmed")):
         those = [item["what"] for item in advice["conditions"] if item["holds"] is holds and not item["command"]]
         if those:
             yield "text", _sentence(f"{word}: {'; '.join(those)}")
-    before = "This holds while" if advice["verdict"] in HOLDS_WHILE else "Go on only if"
+    before = "Confirms the finding if" if advice["verdict"] in CONFIRMED_BY_CHECKS else "Continue only if"
+    if any(item["command"] for item in advice["conditions"]):
+        yield CHECK
     for item in advice["conditions"]:
         if item["command"]:
             yield "command" if is_command(item["command"]) else "text", item["command"]
             yield "text", _sentence(f"{before} {item['expect']}")
 
 
-HOLDS_WHILE = (Verdict.WAIT, Verdict.DO_NOT_ABORT, Verdict.COMMIT_IT, Verdict.NOTIFY_OWNER, Verdict.NONE)
+CONFIRMED_BY_CHECKS = (Verdict.WAIT, Verdict.DO_NOT_ABORT, Verdict.COMMIT_IT, Verdict.NOTIFY_OWNER, Verdict.NONE)
 
 
 def _steps(advice: Values) -> Iterator[Piece]:
     waits = any(item["command"] or item["holds"] is not True for item in advice["conditions"])
     if advice["steps"] and waits and advice["verdict"] not in NOW:
-        yield "text", "Take these steps only once all of this holds."
+        yield "text", "Take these steps only after all conditions are confirmed."
     for item in advice["steps"]:
         if item["do"]:
             yield "text", _sentence(item["do"])
+        elif item["command"]:
+            yield RUN
         if item["command"]:
             yield "command", item["command"]
         if item["expect"]:
-            yield "text", _sentence(f"It shows {item['expect']}")
+            yield "text", _sentence(f"The output shows {item['expect']}")
 
 
 def _sentence(words: str) -> str:

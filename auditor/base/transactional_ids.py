@@ -188,42 +188,43 @@ def by_scheme(transactional_id: str | None) -> IdOrigin | None:
 
 
 _RESTORED = (
-    "restoring the job of {application} ({part}) from the checkpoint or savepoint commits the transactions which it "
-    "holds and aborts the others; an abort by hand, {timeout}or a cancel after which nothing is restored loses what "
-    "the checkpoint counts as written"
+    "restore the job of {application} ({part}) from the checkpoint or savepoint: this commits its transactions and "
+    "aborts the others. A manual abort, {timeout}or a cancel without a restore loses records that the checkpoint "
+    "counts as written"
 )
 _DECIDED = (
-    "restoring the job of {application} ({part}) changes nothing before its markers are written; an abort by hand "
-    "loses what the checkpoint counts as written"
+    "restoring the job of {application} ({part}) changes nothing before its markers are written. A manual abort loses "
+    "records that the checkpoint counts as written"
 )
 _MISSING = (
-    "restoring the job of {application} ({part}) commits the transactions which the checkpoint or savepoint holds, but "
-    "not this one, since its coordinator has nothing open for it: what the checkpoint counts as written here is missing"
+    "restoring the job of {application} ({part}) commits the transactions of the checkpoint or savepoint, but not this "
+    "one, since its coordinator has no open transaction of its id. These records count as written in the checkpoint, "
+    "but are lost"
 )
-BY_ITSELF = "at its time-out, or "  # not one that is past it
+BY_ITSELF = "at its timeout, or "  # not for a transaction past its timeout
 _SOONER = "at once by kafka-transactions.sh forceTerminateTransaction (Kafka 4.1 or newer), an abort by its coordinator"
 _FENCED_TASK = (
-    "restart {part} ({application}): its next producer fences this one and aborts the transaction, and a task reads "
-    "again from the source offsets that it committed last. Restart it on a running worker: where the transaction has "
-    f"source offsets, a worker that starts waits until it ends, {BY_ITSELF}{_SOONER}"
+    "restart {part} ({application}): its next producer fences this one and aborts the transaction. A task then reads "
+    "again from its last committed source offsets. Restart it on a running worker: if the transaction has source "
+    f"offsets, a starting worker waits until it ends, {BY_ITSELF}{_SOONER}"
 )
 _FENCED_LEADER = (
-    "let another running worker become the leader of {application}: it fences this producer and aborts the "
-    f"transaction. A worker that starts waits until it ends, {BY_ITSELF}{_SOONER}. The configuration that "
-    "{part} was writing has to be sent to Connect again"
+    "make another running worker the leader of {application}: it fences this producer and aborts the transaction. A "
+    f"starting worker waits until it ends, {BY_ITSELF}{_SOONER}. Then send the configuration that "
+    "{part} was writing to Connect again"
 )
 _FENCED_THREAD = (
     "restart {application} ({part}): a thread or task that starts with this id aborts the transaction, and its input "
-    "is read again. A thread's id has the process id of its state directory: without that directory, it ends "
-    f"{BY_ITSELF}{_SOONER}, and tasks whose offsets it has wait until then"
+    "is read again. A thread's id contains the process id of its state directory. Without that directory, the "
+    f"transaction ends {BY_ITSELF}{_SOONER}, and tasks whose offsets it has wait until then"
 )
 _WAITS = "restarting {part} ({application}) changes nothing before its markers are written: its next producer waits"
-_HANGS = "restarting {part} ({application}) does not end it: its coordinator has nothing open that it could abort"
-_KEPT = "do not restart {part} ({application}) for it: its next producer aborts what its coordinator has open"
+_HANGS = "restarting {part} ({application}) does not end it: its coordinator has no open transaction to abort"
+_KEPT = "do not restart {part} ({application}) for it: its next producer aborts the open transaction of its id"
 
 
 def _by_restart(fenced: str) -> dict[str, str]:
-    sooner, over = f"to end it sooner, {fenced}", fenced.replace(BY_ITSELF, "")
+    sooner, over = f"to end it earlier, {fenced}", fenced.replace(BY_ITSELF, "")
     return {"open": sooner, "overdue": over, KEPT: _KEPT, "prepared": _WAITS, "hanging": _HANGS}
 
 
@@ -234,13 +235,13 @@ TEXTS = {
     **dict.fromkeys((Framework.STREAMS, Framework.KSQLDB), _by_restart(_FENCED_THREAD)),
 }
 EARLIER = (
-    "the checkpoint that counts the records of {data} as written never writes them again; restoring the job from an "
-    "earlier one does, with all that it committed since"
+    "the checkpoint that counts {data} as written never writes them again. Restoring the job from an earlier one does, "
+    "together with everything it has committed since"
 )
 STOPPED_FIRST = "stop the job with a savepoint, which commits them"
 LONGER_THAN_DOWN = (
-    "keep transaction.timeout.ms above the interval of checkpoints and the longest time that the job is down: a "
-    "transaction that times out before the job is restored loses records that it counts as written"
+    "keep transaction.timeout.ms above the checkpoint interval plus the longest downtime of the job: a transaction "
+    "that times out before the job is restored loses records that the checkpoint counts as written"
 )
 
 
@@ -259,7 +260,7 @@ def in_case(whose: IdOrigin, text: str) -> str:
     return f"{'this' if whose.certain else 'if this'} is {whose.framework}: {text}"
 
 
-def guidance(whose: IdOrigin | None, status: str, timeout: str = "its time-out, ") -> str:
+def guidance(whose: IdOrigin | None, status: str, timeout: str = "its timeout, ") -> str:
     """Return what to know about a transaction of this status, in a sentence; empty where it is as any producer's.
 
     ``status``: a status, or ``KEPT``; ``timeout``: when its coordinator aborts it, in words.
@@ -287,4 +288,4 @@ def sent_again(whose: IdOrigin | None, data: str) -> str:
     """How to compensate for committed records that no consumer gets, in words. ``data``: their offsets in words."""
     if is_flinks(whose):
         return in_case(whose, EARLIER.format(data=data))
-    return f"send the records of {data} again"
+    return f"Re-send {data}"

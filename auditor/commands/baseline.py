@@ -20,6 +20,7 @@ from auditor.outputs import delivery
 from auditor.outputs.alerts import where
 from auditor.pipeline import options
 from auditor.pipeline.options import AcceptedFinding, out_of
+from auditor.rules.catalogue import registry
 from auditor.rules.resolution.resolve import cluster_of
 
 FILE = Path("auditor-baseline.json")
@@ -109,10 +110,11 @@ def _chosen(rows: list[Values], args: argparse.Namespace) -> list[Values]:
                 many = f"{len(matches)} findings have" if matches else "no finding has"
                 raise AuditInputError(f"{many} a fingerprint that begins with {name!r}; the audit prints them")
             candidates += matches.values()
+    kinds = {k.id for name in args.rule or () for k in registry.named(name)}
     return [
         row
         for row in candidates
-        if (not args.rule or not {row["rule"], kind(row)}.isdisjoint(args.rule))
+        if (not args.rule or kind(row) in kinds)
         and (not args.topic or any(fnmatch.fnmatchcase(row["topic"] or "", glob) for glob in args.topic))
     ]
 

@@ -93,7 +93,7 @@ def _rules(kinds: Iterable[str]) -> dict[str, Fields]:
         rule.id: {
             "title": rule.title,
             "family": rule.family,
-            "kinds": [kind.id for kind in rule.kinds],
+            "former_ids": rule.former_ids,
             "sections": {name: rule.text(name) for name in SECTIONS},
         }
         for rule in rules

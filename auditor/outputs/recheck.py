@@ -177,7 +177,7 @@ def _of_finding(row: Values, clusters: Values, logs: Mapping[Any, Values]) -> Qu
         transactional_id=row["transactional_id"],
         first_offset=row["offset"],
         fingerprint=row["fingerprint"],
-        rule=row["rule"],
+        rule=registry.current_id(row["rule"]),
         kind=kind,
         severity=row["severity"],
         last_offset=row["last_offset"],

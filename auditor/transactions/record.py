@@ -1,4 +1,4 @@
-"""One record of a transaction that is not completed, the same for rules, tables, pages and alerts."""
+"""The record of an incomplete transaction, for rules, tables, pages and alerts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from auditor.facts.coordinator_log import StateRecord
 from auditor.facts.replica_facts import TRANSACTION
 from auditor.model.transaction_states import PREPARED
 
-DEFAULT_TIMEOUT_MS = 15 * 60_000  # transaction.max.timeout.ms: no transaction may live longer
+DEFAULT_TIMEOUT_MS = 15 * 60_000  # transaction.max.timeout.ms
 
 
 class Status(StrEnum):
@@ -24,53 +24,53 @@ class Status(StrEnum):
 
     OPEN = "open"  # within its timeout
     OVERDUE = "overdue"
-    HANGING = "hanging"  # no coordinator will end it
-    PREPARED = "prepared"  # decided, its marker is not there yet
-    COMPLETED = "completed"  # ended since its log was copied
+    HANGING = "hanging"  # no coordinator will complete it
+    PREPARED = "prepared"  # decided, its marker is not written yet
+    COMPLETED = "completed"  # ended after its log was copied
     UNKNOWN = "unknown"
 
 
 class Case(StrEnum):
-    """Who will end a transaction by the records alone (rules.md, *Classes of an open transaction*)."""
+    """The broker that will end a transaction, by the records alone (rules.md, *Classes of an open transaction*)."""
 
     ACTIVE = "active"  # its coordinator, within its timeout
     LATE = "late"  # its coordinator, past its timeout
     HANGING = "hanging"  # no coordinator, by the last record of its id
     ORPHAN = "orphan"  # no coordinator: no transactional id ever had its producer id
     GHOST = "ghost"  # its data is below the log start
-    UNDECIDABLE = "undecidable"  # what decides it is not in the input
+    UNDECIDABLE = "undecidable"  # the deciding record is not in the input
 
 
 class BlockedState(StrEnum):
-    """Status of a partition whose LSO is held back, most severe first."""
+    """Status of a partition with an open transaction, most severe first."""
 
-    STUCK = "stuck"  # nobody will end the transaction
-    OVERDUE = "overdue"  # it is open for longer than its time-out allows
-    UNDELIVERABLE = "undeliverable"  # it is decided, and nobody leads the partition to take its marker
-    UNKNOWN = "unknown"  # nothing in the input shows for how long, or whether it is open still
-    WAITING = "waiting"  # within its time-out: normal
+    STUCK = "stuck"  # no coordinator will complete the transaction
+    OVERDUE = "overdue"  # it is open past its timeout
+    UNDELIVERABLE = "undeliverable"  # it is decided, and the partition has no leader to take its marker
+    UNKNOWN = "unknown"  # the input does not show its age, or whether it is still open
+    WAITING = "waiting"  # within its timeout
 
 
 class Hold(Enum):
-    """Which findings speak of an open transaction that holds readers back, by how it stands."""
+    """The findings about an open transaction that blocks consumers, by its status."""
 
-    NOBODYS = "nobodys"  # no coordinator will ever decide it
-    PINNED = "pinned"  # its data lies below the log start
-    PREPARED = "prepared"  # decided, and a partition has not taken its marker
-    OVERDUE = "overdue"  # open for longer than its time-out
-    LONG = "long"  # within its time-out, or without any
+    NOBODYS = "nobodys"  # no coordinator will complete it
+    PINNED = "pinned"  # its data is below the log start
+    PREPARED = "prepared"  # decided, and a partition does not have its marker
+    OVERDUE = "overdue"  # open past its timeout
+    LONG = "long"  # within its timeout, or without a timeout
 
 
 ORDER = tuple(BlockedState)
 STATES = {Status.HANGING: BlockedState.STUCK, Status.UNKNOWN: BlockedState.UNKNOWN}
 STATUSES = {state: status for status, state in STATES.items()} | {BlockedState.UNDELIVERABLE: Status.PREPARED}
-BLOCKED = (BlockedState.STUCK, BlockedState.OVERDUE, BlockedState.UNDELIVERABLE)  # longer than is normal
+BLOCKED = (BlockedState.STUCK, BlockedState.OVERDUE, BlockedState.UNDELIVERABLE)  # past the timeout
 NOBODYS, ITS_COORDINATORS = (Case.HANGING, Case.ORPHAN), (Case.ACTIVE, Case.LATE)
 NO_DATA = np.full(1, -1, TRANSACTION)[0]
 
 
 class Interval(NamedTuple):
-    """When something happened by broker clocks: at the earliest and latest, ms; -1: no bound."""
+    """Bounds of a time by broker clocks: earliest and latest, ms; -1: no bound."""
 
     earliest: int = -1
     latest: int = -1
@@ -81,21 +81,21 @@ class Transaction:
     """A transaction that is open at the end of a log, or by the last record of its id. Times are ms.
 
     ``row``: its data in the log, with the producer's marker before it (a TRANSACTION row; :data:`NO_DATA` where only
-    its coordinator's log shows it); ``entry``: the last record of its id; ``case``: who will end it, with ``reason``.
+    __transaction_state shows it); ``entry``: the last record of its id; ``case``: who will end it, with ``reason``.
 
-    ``in_flight``: the contradicting record or marker may only be missing because the copy was made too early;
-    ``missing``: what is not in the input and would decide it; ``end_unknown``: its marker may be in an unreadable part
-    of the log; ``completed``: it was open when its log was read and has ended since; ``may_have_ended``,
-    ``may_never_have_begun``: why.
+    ``in_flight``: the contradicting record or marker may be missing because the copy was made too early; ``missing``:
+    the deciding evidence that is not in the input; ``end_unknown``: its marker may be in an unreadable part of the log;
+    ``completed``: it was open when its log was read and has ended since; ``may_have_ended``, ``may_never_have_begun``:
+    the reason.
 
     ``since``: the producer's time, unless it contradicts ``began``; ``age_ms``: by the clock of broker ``clock``, of
-    its coordinator as far as that was up, or what its own log shows (``held``), whichever is longer;
-    ``overdue_after_ms``, ``margin_ms``: the age from which it is overdue, and old whoever ends it.
+    its coordinator while that was up, or by its own log (``held``), the longest one; ``overdue_after_ms``,
+    ``margin_ms``: the age from which it is overdue, and from which it is old whoever ends it.
 
-    ``overdue``: it has been open, or decided, for too long; ``undeliverable``: it is decided, and nobody leads the
-    partition; ``by_stamps``: only ``held`` shows that it is overdue. ``severity``: of the finding about it, None for no
+    ``overdue``: it is open, or decided, for too long; ``undeliverable``: it is decided, and the partition has no
+    leader; ``by_stamps``: only ``held`` shows that it is overdue. ``severity``: of the finding about it, None for no
     finding; ``if_true``: the severity if it is still open, where that is unknown. It blocks the log from ``lso`` on.
-    ``origin``: whose its transactional id is.
+    ``origin``: the owner of its transactional id.
     """
 
     row: np.void
@@ -157,7 +157,7 @@ class Transaction:
 
     @property
     def is_prepared(self) -> bool:
-        """Whether its coordinator has decided it, and its marker is not there."""
+        """Whether its coordinator has decided it, and its marker is not written."""
         return self.entry is not None and self.entry.state in PREPARED and self.is_its_own
 
     @property
@@ -167,12 +167,12 @@ class Transaction:
 
     @property
     def is_old(self) -> bool:
-        """Whether readers have waited for too long, whatever timeout the client asked for."""
+        """Whether consumers are blocked for too long, whatever timeout the client asked for."""
         return self.age_ms > min(self.margin_ms, HOUR_MS)
 
     @property
     def standing(self) -> BlockedState:
-        """Status of the partition that it holds back."""
+        """Status of the partition that it blocks."""
         if self.status in STATES:
             return STATES[self.status]
         if self.undeliverable:
@@ -181,7 +181,7 @@ class Transaction:
 
     @property
     def klass(self) -> str:
-        """The class it is listed and counted as: one that its coordinator will end is not among those that hang."""
+        """The class it is listed and counted as; one that its coordinator will end is not counted as hanging."""
         if self.by_stamps:
             return Case.LATE
         if self.is_unknown:
@@ -192,7 +192,7 @@ class Transaction:
 
     @property
     def hold(self) -> Hold:
-        """Which findings speak of it."""
+        """The findings that report it."""
         if self.case in NOBODYS or self.case is Case.GHOST:
             return Hold.PINNED if self.case is Case.GHOST else Hold.NOBODYS
         if self.standing is BlockedState.UNDELIVERABLE or (self.is_prepared and not self.has_data):
@@ -212,7 +212,7 @@ class Transaction:
 
     @property
     def confidence(self) -> str:
-        """Its certainty as findings have it."""
+        """Its certainty, in the words of findings."""
         return "undecidable" if self.is_unknown else self.certainty.value
 
     def evidence(self) -> Fields:

@@ -270,7 +270,7 @@ _ROWS = (
         row("sequence-reset-same-epoch",            "repeated-sequences",            "warning error info",          "at_risk",
             *OF_A_WRONG_BATCH, needs=(Need.EVENTS,), prevented_by=(PRODUCER_EXPIRATION,),
             evidence=(ForgottenEvidence, SequenceEvidence)),
-        row("plain-data-inside-transaction",        "",                              "critical warning",            "refused",
+        row("plain-data-inside-transaction",        "non-transactional-write-in-transaction", "critical warning",            "refused",
             needs=(Need.EVENTS,)),
         row("unknown-producer-first-sequence",      "nonzero-first-sequence",        "warning info",                "",
             *OF_A_WRONG_BATCH, By("replica-divergence", within_its_offsets), before_start=True,
@@ -279,12 +279,12 @@ _ROWS = (
         row("first-batch-after-bump-nonzero",       "nonzero-first-sequence",        "error warning",               "at_risk",
             *OF_A_HANGING_BATCH, needs=(Need.EVENTS,), prevented_by=(CLEAN_ELECTION,),
             evidence=(LeaderEpochsEvidence, StepEvidence)),
-        row("producer-expired-while-active",        "forgotten-producer",            "warning info",                "",
+        row("producer-expired-while-active",        "expired-producer-id",           "warning info",                "",
             WRONG_TIMES, By("clock-skew", idle_by_a_step_of_the_clock),
             By("producer-timestamp-skew", idle_by_stamps_alone), time=True,
             needs=(Need.SNAPSHOTS, Need.EVENTS), prevented_by=(PRODUCER_EXPIRATION,),
             evidence=(ForgottenEvidence,)),
-        row("unknown-producer-exposure",            "forgotten-producer",            "warning info",                "",
+        row("unknown-producer-exposure",            "expired-producer-id",           "warning info",                "",
             family="capacity", time=True, needs=(Need.PRODUCERS,),
             prevented_by=(KNOWN_BELOW_LOG_START, PRODUCER_EXPIRATION),
             evidence=(ForgottenEvidence, PolicyEvidence)),
@@ -319,32 +319,32 @@ _ROWS = (
             evidence=(LoneMarkersEvidence, PartitionsEvidence)),
         row("transaction-abort-rate",               "",                              "warning",                     "",
             needs=(Need.TRANSACTION_STATE,)),
-        row("stuck-prepare",                        "undelivered-decision",          "critical error info",         "blocked",
+        row("stuck-prepare",                        "missing-or-pending-marker",     "critical error info",         "blocked",
             family="coordinator", blocks=Blocks.READERS, hold=Hold.PREPARED, decided=True, time=True,
             needs=(Need.TRANSACTION_STATE,),
             evidence=(OpenTransactionEvidence, PartitionsEvidence)),
-        row("missing-marker",                       "undelivered-decision",          "critical info",               "blocked at_risk",
+        row("missing-marker",                       "missing-or-pending-marker",     "critical info",               "blocked at_risk",
             ABANDONED, OPEN_AT_ITS_COORDINATOR,
             By(("split-decision", "marker-contradicts-decision"), same_decision),
             By(("epoch-regression", "marker-without-decision"), marker_instead_of_it), family="cross-checks",
             decided=True, moving=True, needs=(Need.COORDINATOR,), prevented_by=(CLEAN_ELECTION,),
             evidence=(DecisionEvidence, LeaderEpochsEvidence, PartitionsEvidence)),
-        row("timeout-not-enforced",                 "late-transaction",              "error warning info",          "blocked",
+        row("timeout-not-enforced",                 "transaction-past-timeout",      "error warning info",          "blocked",
             family="coordinator", blocks=Blocks.READERS, time=True, needs=(Need.TRANSACTION_STATE,),
             evidence=(OpenTransactionEvidence, PartitionsEvidence)),
-        row("long-open-transaction",                "late-transaction",              "error critical warning info", "blocked",
+        row("long-open-transaction",                "transaction-past-timeout",      "error critical warning info", "blocked",
             ABANDONED, OPEN_AT_ITS_COORDINATOR, SAID_OF_IT, blocks=Blocks.READERS, hold=Hold.OVERDUE, time=True,
             needs=(Need.TRANSACTIONS,), prevented_by=(TRANSACTION_TIMEOUT,),
             evidence=(OpenTransactionEvidence,)),
-        row("lso-stuck",                            "late-transaction",              "error critical warning info", "blocked",
+        row("lso-stuck",                            "transaction-past-timeout",      "error critical warning info", "blocked",
             ABANDONED, OPEN_AT_ITS_COORDINATOR, SAID_OF_IT, blocks=Blocks.READERS, hold=Hold.LONG, time=True,
             needs=(Need.TRANSACTIONS,), prevented_by=(TRANSACTION_TIMEOUT,),
             evidence=(OpenTransactionEvidence,)),
-        row("transaction-pinned-at-log-start",      "late-transaction",              "error critical warning info", "blocked",
+        row("transaction-pinned-at-log-start",      "transaction-past-timeout",      "error critical warning info", "blocked",
             ABANDONED, blocks=Blocks.READERS, hold=Hold.PINNED, needs=(Need.TRANSACTIONS,),
             prevented_by=LATE_WRITES,
             evidence=(OpenTransactionEvidence,)),
-        row("pending-offsets-blocked",              "late-transaction",              "critical error warning info", "blocked",
+        row("pending-offsets-blocked",              "transaction-past-timeout",      "critical error warning info", "blocked",
             family="consumer offsets", blocks=Blocks.GROUP, moving=True, time=True, needs=(Need.CONSUMER_OFFSETS,),
             prevented_by=LATE_WRITES,
             evidence=(OpenTransactionEvidence, PartitionsEvidence)),
@@ -362,15 +362,15 @@ _ROWS = (
         row("transaction-timeout-too-large",        "",                              "info",                        "",
             needs=(Need.TRANSACTION_STATE,),
             evidence=(PartitionsEvidence, TimeoutEvidence)),
-        row("unreadable-transaction-record",        "useless-coordinator-record",    "error",                       "unreadable",
+        row("unreadable-transaction-record",        "undecodable-transaction-record", "error",                       "unreadable",
             needs=(Need.TRANSACTION_STATE,)),
-        row("key-in-wrong-partition",               "useless-coordinator-record",    "error",                       "at_risk",
+        row("key-in-wrong-partition",               "undecodable-transaction-record", "error",                       "at_risk",
             needs=(Need.TRANSACTION_STATE, Need.CONSUMER_OFFSETS)),
         row("coordinator-append-failed",            "",                              "info",                        "",
             needs=(Need.TRANSACTION_STATE,)),
-        row("coordinator-log-starts-late",          "",                              "warning",                     "",
+        row("coordinator-log-starts-late",          "transaction-state-log-truncated", "warning",                     "",
             needs=(Need.TRANSACTION_STATE,)),
-        row("coordinator-log-restored",             "coordinator-log-starts-late",   "error critical",              "at_risk hidden exposed",
+        row("coordinator-log-restored",             "transaction-state-log-truncated", "error critical",              "at_risk hidden exposed",
             needs=(Need.TRANSACTION_STATE,),
             evidence=(LostDecisionsEvidence,)),
         row("illegal-transition",                   "impossible-transition",         "critical",                    "at_risk",
@@ -397,20 +397,20 @@ _ROWS = (
         row("marker-without-decision",              "marker-against-decision",       "warning info",                "",
             By("epoch-regression", same_record), RESTORED, needs=(Need.TRANSACTIONS,),
             evidence=(MarkerEvidence,)),
-        row("unknown-coordinator-epoch",            "marker-of-a-wrong-coordinator", "error info",                  "at_risk",
+        row("unknown-coordinator-epoch",            "marker-coordinator-epoch-mismatch", "error info",                  "at_risk",
             needs=(Need.TRANSACTIONS,),
             evidence=(CoordinatorEpochEvidence,)),
-        row("coordinator-epoch-regression",         "marker-of-a-wrong-coordinator", "error",                       "at_risk",
+        row("coordinator-epoch-regression",         "marker-coordinator-epoch-mismatch", "error",                       "at_risk",
             family="epochs", needs=(Need.EVENTS,),
             evidence=(CoordinatorEpochEvidence,)),
         row("partition-not-in-transaction",         "",                              "error",                       "blocked at_risk",
             ABANDONED, WRITTEN_LATE, RESTORED, unverified=Unverified.NOT_ADDED, needs=(Need.TRANSACTIONS,),
             prevented_by=LATE_WRITES,
             evidence=(LateDataEvidence,)),
-        row("data-epoch-ahead-of-coordinator",      "producer-never-given-out",      "critical info",               "at_risk",
+        row("data-epoch-ahead-of-coordinator",      "unallocated-producer-id",       "critical info",               "at_risk",
             ABANDONED_FOR_SURE, RESTORED, needs=(Need.PRODUCERS,), prevented_by=(CLEAN_ELECTION,),
             evidence=(LeaderEpochsEvidence, PartitionsEvidence)),
-        row("producer-id-not-allocated",            "producer-never-given-out",      "error info",                  "at_risk",
+        row("producer-id-not-allocated",            "unallocated-producer-id",       "error info",                  "at_risk",
             ABANDONED_FOR_SURE, needs=(Need.PRODUCERS,)),
         row("expired-id-still-producing",           "",                              "warning",                     "",
             time=True, needs=(Need.PRODUCERS,), prevented_by=(ID_EXPIRATION,)),
@@ -421,7 +421,7 @@ _ROWS = (
         "consumer offsets",
         #   id                                      rule                             severities                     outcomes
         row("offset-regression",                    "",                              "error warning info",          "duplicated",
-            By("group-with-two-owners", of_the_same_commit), needs=(Need.CONSUMER_OFFSETS,),
+            By("partition-owned-twice", of_the_same_commit), needs=(Need.CONSUMER_OFFSETS,),
             prevented_by=(GROUP_METADATA,),
             evidence=(CommittedOffsetEvidence,)),
         row("offset-skips-aborted-input",           "",                              "warning info",                "",
@@ -432,10 +432,10 @@ _ROWS = (
             needs=(Need.SHARE_OFFSETS,)),
         row("mixed-processing-guarantees",          "",                              "warning info",                "",
             needs=(Need.CONSUMER_OFFSETS,), prevented_by=(GROUP_METADATA,)),
-        row("zombie-offset-commit",                 "group-with-two-owners",         "error warning info",          "duplicated",
+        row("zombie-offset-commit",                 "partition-owned-twice",         "error warning info",          "duplicated",
             needs=(Need.CONSUMER_OFFSETS,), prevented_by=(GROUP_METADATA,),
             evidence=(CommittedOffsetEvidence,)),
-        row("interleaved-offset-producers",         "group-with-two-owners",         "error warning info",          "duplicated",
+        row("interleaved-offset-producers",         "partition-owned-twice",         "error warning info",          "duplicated",
             needs=(Need.CONSUMER_OFFSETS,), prevented_by=(GROUP_METADATA,),
             evidence=(CommittedOffsetEvidence,)),
     ),
@@ -469,7 +469,7 @@ _ROWS = (
             By("batch-crc-mismatch", same_offset_on_the_same_replica), needs=(Need.ERRORS,),
             prevented_by=(IN_SYNC_REPLICAS,),
             evidence=(DamageEvidence,)),
-        row("offset-hole",                          "",                              "error info",                  "lost at_risk",
+        row("offset-hole",                          "offset-gap",                    "error info",                  "lost at_risk",
             By(("record-structure-invalid if span_in_doubt", "offsets-not-increasing"), missing_right_behind),
             By("replica-missing-range", offsets_that_another_has), By("missing-marker", hole_of_its_marker),
             By("orphaned-index if whole", of_the_missing_segment),
@@ -497,15 +497,15 @@ _ROWS = (
             needs=(Need.LOST_FILES,), evidence=(PartitionsEvidence,)),
         row("orphaned-index",                       "",                              "error warning info",          "at_risk",
             needs=(Need.LOST_FILES,), evidence=(HoleEvidence,)),
-        row("snapshot-unreadable",                  "wrong-snapshot",                "warning",                     "",
+        row("snapshot-unreadable",                  "producer-snapshot-mismatch",    "warning",                     "",
             needs=(Need.ERRORS,)),
-        row("snapshot-replay-mismatch",             "wrong-snapshot",                "error critical info",         "at_risk",
+        row("snapshot-replay-mismatch",             "producer-snapshot-mismatch",    "error critical info",         "at_risk",
             By(("record-structure-invalid if span_in_doubt", "offsets-not-increasing",
                 "producer-fields-inconsistent if error_code"), snapshot_of_its_batch),
             By("offset-hole", snapshot_of_the_missing),
             By(("missing-records", "repeated-sequences"), snapshot_with_the_number_expected),
             By(("epoch-regression", "marker-without-decision"), snapshot_before_its_marker),
-            By("marker-of-a-wrong-coordinator", snapshot_of_another_coordinator), needs=(Need.SNAPSHOTS,),
+            By("marker-coordinator-epoch-mismatch", snapshot_of_another_coordinator), needs=(Need.SNAPSHOTS,),
             evidence=(PartitionsEvidence, SnapshotEvidence)),
         row("aborted-transaction-not-indexed",      "wrong-transaction-index",       "critical warning info",       "exposed",
             UNDER_A_WRONG_MARKER, By("replica-divergence", at_its_marker_whoever_wrote_it),
@@ -530,11 +530,11 @@ _ROWS = (
             evidence=(PartitionsEvidence,)),
         row("start-fails",                          "",                              "error critical info",         "at_risk",
             needs=(Need.STARTS, Need.ERRORS)),
-        row("replica-of-removed-topic",             "replica-out-of-place",          "info warning",                "",
+        row("replica-of-removed-topic",             "misplaced-replica",             "info warning",                "",
             needs=(Need.OF_ANOTHER,)),
-        row("partition-of-another-cluster",         "replica-out-of-place",          "error info",                  "at_risk",
+        row("partition-of-another-cluster",         "misplaced-replica",             "error info",                  "at_risk",
             needs=(Need.OF_ANOTHER,), evidence=(PartitionsEvidence,)),
-        row("partition-in-two-log-dirs",            "replica-out-of-place",          "error info",                  "at_risk",
+        row("partition-in-two-log-dirs",            "misplaced-replica",             "error info",                  "at_risk",
             needs=(Need.REPLICAS,)),
         row("replica-state-differs",                "",                              "info",                        "",
             DIVERGED_BEFORE, needs=(Need.REPLICAS,)),
@@ -555,9 +555,9 @@ _ROWS = (
         #   id                                      rule                             severities                     outcomes
         row("remote-log-gap",                       "",                              "error info",                  "lost",
             needs=(Need.REMOTE,)),
-        row("remote-copy-behind",                   "remote-copy-out-of-step",       "warning info",                "",
+        row("remote-copy-behind",                   "remote-log-mismatch",           "warning info",                "",
             needs=(Need.REMOTE,)),
-        row("remote-segment-leftover",              "remote-copy-out-of-step",       "info",                        "",
+        row("remote-segment-leftover",              "remote-log-mismatch",           "info",                        "",
             time=True, needs=(Need.REMOTE,)),
     ),
     *_family(
@@ -595,14 +595,14 @@ class RulePage:
 
 _PAGES = (
     RulePage(
-        "late-transaction",
+        "transaction-past-timeout",
         """A transaction holds readers back for longer than it should
 
         Why it matters: read_committed consumers stop at its first offset, and cleaning stops there too, until it ends.
         """,
     ),
     RulePage(
-        "undelivered-decision",
+        "missing-or-pending-marker",
         """A transaction was decided, and a partition did not take its marker
 
         Why it matters: the data stays undecided: read_committed consumers stop before it, and while the coordinator
@@ -619,7 +619,7 @@ _PAGES = (
         one_by=same_record,
     ),
     RulePage(
-        "marker-of-a-wrong-coordinator",
+        "marker-coordinator-epoch-mismatch",
         """A marker came from a coordinator that was replaced, or never was
 
         Why it matters: the coordinator epoch fences coordinators that were replaced; their decisions must not count.
@@ -634,14 +634,14 @@ _PAGES = (
         """,
     ),
     RulePage(
-        "useless-coordinator-record",
+        "undecodable-transaction-record",
         """Coordinators do not find, or cannot read, a record of theirs
 
         Why it matters: a coordinator that loads the partition goes on without it: ids and groups are stale or unknown.
         """,
     ),
     RulePage(
-        "producer-never-given-out",
+        "unallocated-producer-id",
         """Data has a producer id or an epoch that nobody gave out
 
         Why it matters: the data comes from another cluster, or the state of this one went back: ids collide, zombies
@@ -661,7 +661,7 @@ _PAGES = (
         """A batch has not the form that brokers store""",
     ),
     RulePage(
-        "group-with-two-owners",
+        "partition-owned-twice",
         """Two producers commit offsets of the same group and partition
 
         Why it matters: input is processed twice, or left out, although every transaction is atomic by itself.
@@ -672,7 +672,7 @@ _PAGES = (
         """A group's offset does not lie in its log""",
     ),
     RulePage(
-        "remote-copy-out-of-step",
+        "remote-log-mismatch",
         """Remote storage and the log do not keep step""",
     ),
     RulePage(
@@ -708,16 +708,36 @@ _PAGES = (
         """A producer's sequence numbers come again""",
     ),
     RulePage(
-        "forgotten-producer",
+        "expired-producer-id",
         """A broker forgets a producer before its next write, or has forgotten it""",
     ),
     RulePage(
-        "wrong-snapshot",
+        "producer-snapshot-mismatch",
         """A producer snapshot cannot be read, or is not what the log gives""",
     ),
     RulePage(
-        "replica-out-of-place",
+        "misplaced-replica",
         """A broker has a folder that no replica should have""",
     ),
 )
 PAGES: Mapping[str, RulePage] = MappingProxyType({each.id: each for each in _PAGES})
+
+
+# The current id of each rule that was renamed. A former id is valid wherever an id is given.
+FORMER_IDS: Mapping[str, str] = MappingProxyType(
+    {
+        "producer-never-given-out": "unallocated-producer-id",
+        "useless-coordinator-record": "undecodable-transaction-record",
+        "wrong-snapshot": "producer-snapshot-mismatch",
+        "remote-copy-out-of-step": "remote-log-mismatch",
+        "forgotten-producer": "expired-producer-id",
+        "late-transaction": "transaction-past-timeout",
+        "undelivered-decision": "missing-or-pending-marker",
+        "marker-of-a-wrong-coordinator": "marker-coordinator-epoch-mismatch",
+        "group-with-two-owners": "partition-owned-twice",
+        "replica-out-of-place": "misplaced-replica",
+        "plain-data-inside-transaction": "non-transactional-write-in-transaction",
+        "offset-hole": "offset-gap",
+        "coordinator-log-starts-late": "transaction-state-log-truncated",
+    }
+)

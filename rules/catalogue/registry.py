@@ -20,7 +20,7 @@ from auditor import rules
 from auditor.base.advice import Advice, Verdict
 from auditor.base.at_rest import Fields, Values
 from auditor.base.words import did_you_mean, words_in
-from auditor.rules.catalogue.kinds import KINDS, PAGES, Blocks, Need, Unverified
+from auditor.rules.catalogue.kinds import FORMER_IDS, KINDS, PAGES, Blocks, Need, Unverified
 from auditor.rules.catalogue.relations import By, Tie
 from auditor.rules.catalogue.safeguards import Safeguard
 from auditor.rules.lib.repairs import in_general
@@ -206,6 +206,12 @@ class Rule:
         return f"{', '.join(name for name in SEVERITIES if name in named)}, by kind"
 
     @property
+    def former_ids(self) -> tuple[str, ...]:
+        """The ids by which earlier releases report its findings."""
+        renamed = (former for former, id in FORMER_IDS.items() if id == self.id)
+        return tuple(dict.fromkeys(name for name in (*(kind.id for kind in self.kinds), *renamed) if name != self.id))
+
+    @property
     def records(self) -> bool:
         """Whether all of it needs ``--records``."""
         return all(kind.records for kind in self.kinds)
@@ -234,7 +240,7 @@ class Rule:
         """A section of its page: what holds for all of it, after "", and what each kind says itself, after its id."""
         of_all = self.sections.get(section, "")
         own = [
-            ("" if kind.id == self.id and len(self.kinds) == 1 else kind.id, kind.sections[section])
+            ("" if len(self.kinds) == 1 else kind.id, kind.sections[section])
             for kind in self.kinds
             if kind.sections[section] != of_all
         ]
@@ -333,9 +339,15 @@ def kind_of(hold: Hold) -> str:
     return next(kind.id for kind in kinds().values() if kind.hold is hold)
 
 
+def current_id(rule_id: str) -> str:
+    """Return the current id of a rule; the given one if it was not renamed."""
+    return FORMER_IDS.get(rule_id, rule_id)
+
+
 def named(name: str) -> tuple[Kind, ...]:
-    """The kinds that a rule's id stands for, or a kind's; none for a name that is neither."""
-    return load()[name].kinds if name in load() else tuple(filter(None, [kinds().get(name)]))
+    """Return the kinds of the rule with this id or former id, or the kind with this id; none for an unknown id."""
+    known = load().get(current_id(name))
+    return known.kinds if known is not None else tuple(filter(None, [kinds().get(name)]))
 
 
 def meant(name: str) -> str:

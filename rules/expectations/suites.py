@@ -21,6 +21,7 @@ from great_expectations.expectations.metrics.map_metric_provider import (
 from auditor.base.at_rest import Fields, Values
 from auditor.connectors.schema import LOGS
 from auditor.rules.catalogue import registry
+from auditor.rules.catalogue.kinds import FORMER_IDS
 from auditor.rules.expectations.measures import DIALECTS, DUCKDB, MACROS, MEASURES, counting
 from auditor.rules.seen.view import FIELDS, SEVERITIES
 
@@ -111,7 +112,7 @@ def _table(name: str, columns: str) -> list[Expectation]:
 
 def _findings() -> list[Expectation]:
     kinds = sorted(registry.kinds())
-    names = sorted({*registry.load(), *kinds})  # kept runs of the past have rules that are kinds by now
+    names = sorted({*registry.load(), *kinds, *FORMER_IDS})  # kept runs of earlier releases have former ids
     return [
         gxe.ExpectTableColumnsToMatchOrderedList(
             column_list=["cluster_id", *FIELDS], description="findings have the contract's fields"

@@ -20,7 +20,7 @@ from auditor.rules.lib.replica_pairs import Pair, pairs
 from auditor.rules.seen.cluster_view import METADATA_TOPIC, MIN_IN_SYNC, UNCLEAN, Alone, Cluster
 from auditor.rules.seen.view import Finding, LogView
 
-# Kafka's commands in findings: printed, never run. Names in them are untrusted input.
+# Kafka's commands in findings: printed, never executed. Names in them are untrusted input.
 
 
 PLACE = "--bootstrap-server B "
@@ -106,19 +106,19 @@ _CLAUSE, WHILE_OPEN = re.compile(r"[.;] "), "while it is open"
 
 
 def in_general(finding: Finding, what_to_do: str) -> Advice:
-    """Advise on a finding without an advice of its own: the command that shows it, and its rule's page in steps."""
+    """Advise on a finding without its own advice: the command that shows it, and the steps of its rule page."""
     name, topic = f"{finding.topic}-{finding.partition}", finding.topic
     looks, effects = tuple[Condition, ...](), ""
     if finding.position is not None and str(finding.file).endswith(".log"):
         of = f" with producerId: {finding.producer_id} producerEpoch: {finding.producer_epoch}"
         known = finding.producer_id is not None and topic != "__transaction_state"  # whose batches have no producer
-        shows = f"it shows position: {finding.position}{of if known else ''}"
+        shows = f"the output shows position: {finding.position}{of if known else ''}"
         looks = (check(dump(finding.file, _ENTRIES.get(str(topic), "--deep-iteration")), shows),)
     if finding.offset is not None and finding.outcome not in ("none", "blocked", "refused") and topic not in _ENTRIES:
         last = finding.offset if finding.last_offset is None else finding.last_offset
         span = f"offset {last}" if last == finding.offset else f"offsets {finding.offset} to {last}"
         effects = (
-            f"until then {span} of {name} stay{'s' * (last == finding.offset)} {finding.outcome.replace('_', ' ')}"
+            f"until then {span} of {name} remain{'s' * (last == finding.offset)} {finding.outcome.replace('_', ' ')}"
         )
     clauses = (c.rstrip(".") for c in _CLAUSE.split(what_to_do) if finding.outcome == "blocked" or WHILE_OPEN not in c)
     steps = tuple(Step(clause) for clause in clauses)
@@ -126,37 +126,37 @@ def in_general(finding: Finding, what_to_do: str) -> Advice:
 
 
 def read_the_copy(replica: ReplicaFacts, offset: int, do: str = "read the copy") -> Step:
-    """Print what the copy of a replica has from an offset on."""
+    """Print the records of a replica's copy from an offset on."""
     file = replica.file(max(0, bisect_right(replica.segment_bases, offset) - 1))
-    return Step(do, dump(file, "--print-data-log"), f"what it has from offset {offset} on")
+    return Step(do, dump(file, "--print-data-log"), f"its records from offset {offset} on")
 
 
-# Conditions for stopping a broker, or moving a partition directory of its away, by the metadata.
+# Conditions for stopping a broker, or for moving its partition directory away, by the metadata.
 #
-# The metadata is as old as its copy, so each advice also names what to check now. Each names the risk of the stop, too:
-# :func:`at_risk`.
+# The metadata is as old as its copy, so each advice also has checks of the current state, and the risk of the stop
+# (:func:`at_risk`).
 
 
 NAMED, ASKED = 5, 3  # partitions or ids in a sentence, and ids that a command each asks for
-AUDIT_AFTERWARDS = "audit again after the start in any case: a transaction that ended during the stop may hang"
+AUDIT_AFTERWARDS = "audit again after the start in any case: a transaction that ended during the stop may be hanging"
 ELR, KRAFT = "eligible.leader.replicas.version", "kraft.version"
-BY_METADATA, NOT_BY_METADATA = METADATA_TOPIC, f"no {METADATA_TOPIC} in the input says it"
+BY_METADATA, NOT_BY_METADATA = METADATA_TOPIC, f"{METADATA_TOPIC} is not in the input"
 VOTE = (
-    f"a folder of {METADATA_TOPIC} holds quorum-state, the vote of its node, and one that forgets how it voted may "
+    f"the directory of {METADATA_TOPIC} contains quorum-state, the vote of its node. A node that loses its vote may "
     "elect a second leader"
 )
 
 
 def stop_conditions(cluster: Cluster, broker: int | None) -> tuple[Condition, ...]:
-    """Return the conditions for stopping a broker: no out-of-sync replica can be elected, and the quorum goes on.
+    """Return the conditions for stopping a broker: no out-of-sync replica can be elected, and the quorum remains.
 
-    A partition without other replicas, and a quorum of one, wait for the broker and lose nothing.
+    A partition without other replicas, and a quorum of one, wait for the broker and lose no records.
     """
     alone = sorted(cluster.alone_in_sync.get(-1 if broker is None else broker, []))
     has_metadata = cluster.has_metadata and broker is not None
     by = f"{few(alone)}" if alone else BY_METADATA if has_metadata else NOT_BY_METADATA
     others = shown(
-        f"no partition that has other replicas is in sync on broker {broker} alone, with none of them eligible to lead",
+        f"every replicated partition of broker {broker} has another replica that is in sync or eligible to lead",
         not alone if has_metadata else None,
         by,
     )
@@ -165,7 +165,7 @@ def stop_conditions(cluster: Cluster, broker: int | None) -> tuple[Condition, ..
         needed.append(_elected_cleanly(cluster, alone))
     if _votes(cluster, broker):
         left = len(cluster.voters) - 1 > len(cluster.voters) // 2
-        needed.append(shown(f"a majority of the quorum's voters is left without broker {broker}", left, BY_METADATA))
+        needed.append(shown(f"a majority of the quorum's voters remains without broker {broker}", left, BY_METADATA))
     return tuple(needed)
 
 
@@ -175,11 +175,11 @@ def _elected_cleanly(cluster: Cluster, names: Collection[str]) -> Condition:
     unknown = [name for name, value in values.items() if value not in ("true", "false")]
     holds = False if unclean else None if unknown else True
     by = f"{UNCLEAN}=true for {few(unclean)}" if unclean else f"unknown for {few(unknown)}" if unknown else BY_METADATA
-    return shown("no replica that lacks records may be elected for these meanwhile", holds, by)
+    return shown("no replica that lacks records can be elected for these during the stop", holds, by)
 
 
 def effective(cluster: Cluster, topic: str, name: str, default: str) -> str | None:
-    """Return a topic's setting: its own, its brokers', or Kafka's default where nobody set it."""
+    """Return a topic's setting: its own, its brokers', or Kafka's default if it is not set."""
     own = cluster.setting(topic, name)
     if own is not None:
         return own
@@ -200,7 +200,7 @@ def move_conditions(log: LogView, broker: int | None) -> tuple[Condition, ...]:
         return ()
     least = setting_number(effective(cluster, log.topic, MIN_IN_SYNC, "1"))
     in_sync = set(cluster.in_sync.get(place, ())) - set(cluster.eligible.get(place, ())) - {broker}
-    what = f"without broker {broker} enough replicas of {log.name} stay in sync, so that its empty one may not lead"
+    what = f"without broker {broker} enough replicas of {log.name} remain in sync, so its empty replica cannot lead"
     if least is None:
         return (shown(what, None, f"{MIN_IN_SYNC} is not in the input, and {ELR} is 1"),)
     enough = len(in_sync) >= least and broker not in cluster.eligible.get(place, ())
@@ -208,12 +208,12 @@ def move_conditions(log: LogView, broker: int | None) -> tuple[Condition, ...]:
 
 
 def gated(cluster: Cluster, broker: int | None, advice: Advice, *more: Condition) -> Advice:
-    """Let the steps of an advice that stops a broker wait until the conditions are met, and add who has to wait."""
+    """Make the steps of an advice that stops a broker wait for the conditions, and add the writes that fail."""
     asked = at_risk(cluster, broker, advice)
-    checks = [check(UNDER_REPLICATED, "it lists no partition")]
+    checks = [check(UNDER_REPLICATED, "the output lists no partition")]
     if _votes(cluster, broker):
         others = [voter for voter in cluster.voters if voter != broker]
-        checks.append(check(QUORUM, f"of the voters {few(others)} all but a minority have a Lag near 0"))
+        checks.append(check(QUORUM, f"a majority of the voters {few(others)} has a Lag near 0"))
     asked = asked.unless(*more, *stop_conditions(cluster, broker))
     effects = "; ".join(filter(None, (asked.side_effects, refused_writes(cluster, broker))))
     return replace(asked, conditions=(*asked.conditions, *checks), side_effects=effects)
@@ -230,19 +230,17 @@ def at_risk(cluster: Cluster, broker: int | None, advice: Advice, *, but: str = 
     which = "the broker" if broker is None else f"broker {broker}"
     if alone is not None and not alone.names:
         safe = shown(f"no partition of {which} is without another in-sync replica", True, BY_METADATA)
-        look = check(DESCRIBE_TOPICS, f"it shows no partition with Isr: {broker} alone")
+        look = check(DESCRIBE_TOPICS, f"the output shows no partition with only Isr: {broker}")
         return replace(advice, conditions=(*advice.conditions, safe, look))
     history, ids = cluster.coordinator, None
     if alone is not None and history is not None:
         ids = Ids(*history.ids_in(alone.names, alone.producers, but))
     if alone is None:
-        cost = f"which partitions {which} has without another in-sync replica is not in the input"
-        expected = (
-            f"you know the partitions that it shows with the Isr of {which} alone, and have seen to them as said below"
-        )
+        cost = f"the input does not show the partitions of {which} without another in-sync replica"
+        expected = f"you have prepared the partitions whose only Isr is {which} as described below"
     else:
         cost = f"while {which} is down, {_without_leader(alone.names)}; {_whose(cluster, ids)}"
-        expected = f"it shows Isr: {broker} alone for no other partition than {some(alone.names)}"
+        expected = f"the output shows only Isr: {broker} for no other partition than {some(alone.names)}"
     look = check(DESCRIBE_TOPICS, expected)
     # A coordinator may run a release with KAFKA-20734: the input seldom shows the release.
     may_skip = not cluster.releases or any(shown.may_have(SKIPS_MARKERS) for shown in cluster.releases.values())
@@ -279,11 +277,11 @@ class Ids(NamedTuple):
 
 def _whose(cluster: Cluster, ids: Ids | None) -> str:
     if ids is None:
-        return "which transactional ids have data there is not in the input"
+        return "the input does not show the transactional ids with data there"
     whole = cluster.coordinator is not None and cluster.coordinator.covered()
-    so_far = "" if whole else " (not all of __transaction_state is in the input)"
+    so_far = "" if whole else " (__transaction_state is incomplete in the input)"
     if not ids.total:
-        return f"no transactional id is known to have data there{so_far}"
+        return f"no known transactional id has data there{so_far}"
     return f"{plural(ids.total, 'transactional id')} with data there: {ids}{so_far}"
 
 
@@ -298,11 +296,11 @@ def _ended_before(cluster: Cluster, which: str, ids: Ids | None) -> tuple[Step, 
     commands += [LIST_IDS] if ids is None or not named or ids.total > ASKED else []
     return (
         Step(
-            f"before {which} is stopped, where brokers run {releases} ({SKIPS_MARKERS.issue}): end the transactions of "
-            f"{whose}, then stop their producers: a producer that stops with a transaction open leaves one that hangs, "
-            f"since it times out while its partition has no leader{job}"
+            f"before you stop {which}, if brokers run {releases} ({SKIPS_MARKERS.issue}): end the transactions of "
+            f"{whose}, then stop their producers. A transaction that is open at the stop times out while its partition "
+            f"has no leader, and is then hanging{job}"
         ),
-        Step("stop the broker only when these commands show each of them Empty, CompleteCommit or CompleteAbort"),
+        Step("stop the broker only when these commands show each id as Empty, CompleteCommit or CompleteAbort"),
         *(Step("", command) for command in commands),
     )
 
@@ -319,8 +317,8 @@ def refused_writes(cluster: Cluster, broker: int | None) -> str:
     first, count = cluster.short_without.get(-1 if broker is None else broker, ("", 0))
     if not count:
         return ""
-    some = first if count == 1 else f"{plural(count, 'partition')}, {first} among them,"
-    return f"while broker {broker} is down, writes with acks=all to {some} are refused ({MIN_IN_SYNC})"
+    some = first if count == 1 else f"{plural(count, 'partition')} (such as {first})"
+    return f"while broker {broker} is down, writes with acks=all to {some} fail ({MIN_IN_SYNC})"
 
 
 def _votes(cluster: Cluster, broker: int | None) -> bool:
@@ -328,21 +326,21 @@ def _votes(cluster: Cluster, broker: int | None) -> bool:
 
 
 def quorum_log(log: LogView, replica: ReplicaFacts) -> Advice:
-    """Advise on a node's metadata log: an observer's is fetched again, a voter's keeps its vote."""
+    """Advise on a node's metadata log: an observer re-fetches it, a voter keeps its vote."""
     cluster, broker = log.cluster, replica.broker_id
     if cluster.voters and broker is not None and broker not in cluster.voters:
-        observes = shown(f"broker {broker} is no voter of the quorum", True, BY_METADATA)
+        observes = shown(f"broker {broker} is not a voter of the quorum", True, BY_METADATA)
         again = Step(
-            f"stop broker {broker}, move {replica.folder} away and keep it, start it: it is fetched again from the "
-            "quorum"
+            f"stop broker {broker}, move {replica.folder} away and keep it, start the broker: it re-fetches the log "
+            "from the quorum"
         )
         return gated(
             cluster,
             broker,
             Advice(
                 Verdict.ACT,
-                "it loses nothing: the voters have what was committed",
-                (check(QUORUM, f"it lists broker {broker} as an Observer"),),
+                "no records are lost: the voters have all committed records",
+                (check(QUORUM, f"the output lists broker {broker} as an Observer"),),
                 steps=(again,),
                 moves=Moves(broker, cluster.voters),
             ),
@@ -353,33 +351,33 @@ def quorum_log(log: LogView, replica: ReplicaFacts) -> Advice:
     return Advice(
         Verdict.INVESTIGATE_FIRST,
         VOTE,
-        (check(QUORUM, f"it lists broker {broker} as Leader or Follower, which vote"),),
-        afterwards=f"do not move or delete it: copy {replica.folder} of broker {broker} to a safe place before that "
-        "broker starts; a static quorum has no way to take in a voter with another log",
+        (check(QUORUM, f"the output lists broker {broker} as Leader or Follower (both vote)"),),
+        afterwards=f"Do not move or delete it. Copy {replica.folder} of broker {broker} to a safe place before that "
+        "broker starts. A static quorum cannot accept a voter with another log",
     )
 
 
 def _other_voter(cluster: Cluster, replica: ReplicaFacts) -> Advice:
-    # A dynamic quorum (KIP-853) can drop a voter and take it back with a log that it fetches.
+    # A dynamic quorum (KIP-853) can remove a voter and add it again with a re-fetched log.
     voters, broker = cluster.voters, replica.broker_id
     directory = cluster.directory_ids.get(replica.log_dir)
     others = [voter for voter in voters if voter != broker]
     advice = Advice(
         Verdict.INVESTIGATE_FIRST,
-        f"a voter leaves the quorum before its log is taken from it: {VOTE}",
+        f"remove a voter from the quorum before you remove its log: {VOTE}",
         (
-            shown("the quorum takes voters in and out (kraft.version 1)", True, BY_METADATA),
-            shown(f"a majority is left without broker {broker}", len(others) > len(voters) // 2, BY_METADATA),
-            shown("the other voters have all of it", None, "kafka-metadata-quorum.sh shows it"),
+            shown("the quorum is dynamic (kraft.version 1)", True, BY_METADATA),
+            shown(f"a majority remains without broker {broker}", len(others) > len(voters) // 2, BY_METADATA),
+            shown("the other voters have all of its records", None, "kafka-metadata-quorum.sh shows it"),
             check(QUORUM, f"the voters {few(others)} have a Lag near 0, and one of them leads"),
         ),
         (
-            Step("take the voter out of the quorum", remove_voter(broker, directory)),
+            Step("remove the voter from the quorum", remove_voter(broker, directory)),
             Step(
-                f"stop broker {broker}, copy {replica.folder} to a safe place, format its metadata.log.dir, which must "
-                "hold nothing else (kafka-storage.sh format --no-initial-controllers), and start it"
+                f"stop broker {broker}, copy {replica.folder} to a safe place, and format its metadata.log.dir, which "
+                "must contain nothing else (kafka-storage.sh format --no-initial-controllers). Then start the broker"
             ),
-            Step("once its Lag is near 0, take it in again", ADD_VOTER),
+            Step("when its Lag is near 0, add it again", ADD_VOTER),
         ),
     )
     return at_risk(cluster, broker, advice)
@@ -388,14 +386,14 @@ def _other_voter(cluster: Cluster, replica: ReplicaFacts) -> Advice:
 # Repairs of replicas and leaders that lose no records.
 
 
-PRODUCE_AGAIN = "produce again what is missed"
+PRODUCE_AGAIN = "re-send the missing records"
 DAMAGED = ("bad_size", "bad_magic", "limit", "unreadable")  # bytes of a segment that are in no batch
 
 
 def keeps_out(log: LogView, replica: ReplicaFacts) -> str | None:
-    """Explain why a follower must not become leader, since records would be lost; None if nothing is known.
+    """Return why a follower must not become leader, since records would be lost; None without a known reason.
 
-    Whether it is in sync now still has to be checked.
+    The caller still checks whether it is in sync now.
     """
     if is_damaged(log, replica):
         return "batches of its log are damaged"
@@ -403,21 +401,19 @@ def keeps_out(log: LogView, replica: ReplicaFacts) -> str | None:
     if pair is None:
         return "its replica cannot be compared with the leader's"
     if pair.divergent:
-        return (
-            f"its log is another one from offset {pair.first_offset} on, and the leader's records there would be lost"
-        )
+        return f"its log diverges from offset {pair.first_offset} on, and the leader's records there would be lost"
     if lacks := [gap for gap in pair.gaps if not gap.in_leader]:
         return f"it lacks offsets {lacks[0].first_offset} to {lacks[-1].last_offset}, which would be lost"
     if pair.undecided:
-        return "not all of it could be compared with the leader's replica"
+        return "parts of it could not be compared with the leader's replica"
     in_sync = log.cluster.in_sync.get((log.topic, log.partition))
     if in_sync is not None and replica.broker_id not in in_sync:
-        return f"it is not in sync (in sync: {_some(in_sync)}), and what it has not fetched would be lost"
+        return f"it is not in the ISR ({_some(in_sync)}), and records that it has not fetched would be lost"
     return None
 
 
 def is_damaged(log: LogView, replica: ReplicaFacts) -> bool:
-    """Whether batches of a replica are damaged, so that nobody should fetch from it."""
+    """Whether batches of a replica are damaged, so that no replica should fetch from it."""
     damaged = any(e.reason in (*DAMAGED, DAMAGED_FIELD) and e.file in replica.segments for e in replica.errors)
     return damaged or any(True for _ in log.events(EventKind.CRC, replica=replica))
 
@@ -460,38 +456,39 @@ def leader_back(cluster: Cluster, names: Collection[str]) -> str:
     places = [(topic, int(number)) for topic, _, number in (name.rpartition("-") for name in names)]
     brokers = sorted({broker for place in places for broker in _had_all(cluster, place)})
     start = (
-        f"start broker {_some(brokers)}, in sync by the metadata" if brokers else "start those that were in sync last"
+        f"start broker {_some(brokers)}, in the ISR by the metadata" if brokers else "start the brokers of the last ISR"
     )
     return (
-        f"bring a leader of {_some(sorted(names))} back: {start}; never by an unclean election, which drops what only "
-        "the replicas in sync have"
+        f"restore a leader of {_some(sorted(names))}: {start}. Do not use an unclean election: it drops records that "
+        "only in-sync replicas have"
     )
 
 
 def in_sync_again(cluster: Cluster, names: Collection[str]) -> str:
-    """Describe how partitions (``topic-partition``) below min.insync.replicas take markers again."""
+    """Describe how partitions (``topic-partition``) below min.insync.replicas accept markers again."""
     brokers = sorted({broker for name in names for broker in cluster.under_min_isr[name].others})
     enough = f"enough replicas of {few(sorted(names))} are in sync (now {too_few_in_sync(cluster, min(names))})"
-    return f"bring broker {_some(brokers)} back, so that {enough}"
+    return f"restore broker {_some(brokers)}, so that {enough}"
 
 
 def too_few_in_sync(cluster: Cluster, name: str) -> str:
     """Describe how many replicas of a partition below min.insync.replicas are in sync."""
     short = cluster.under_min_isr[name]
-    return f"{len(short.isr)} in sync, {MIN_IN_SYNC} is {short.least}"
+    return f"{len(short.isr)} in the ISR, {MIN_IN_SYNC} is {short.least}"
 
 
 def without_leader(cluster: Cluster, names: Collection[str], cost: str) -> Advice:
-    """Advise to start a broker that has all of these leaderless partitions."""
+    """Advise to start a broker that has all records of these leaderless partitions."""
     places = [(topic, int(number)) for topic, _, number in (name.rpartition("-") for name in names)]
     all_known = cluster.has_metadata and all(_had_all(cluster, place) for place in places)
     some = _some(sorted(names))
-    has_all = shown(f"who has all of {some} is known", all_known or None, BY_METADATA if all_known else NOT_BY_METADATA)
+    by = BY_METADATA if all_known else NOT_BY_METADATA
+    has_all = shown(f"the brokers with all records of {some} are known", all_known or None, by)
     steps = (Step(leader_back(cluster, names)),) if all_known else ()
     return Advice(
         Verdict.ACT if all_known else Verdict.INVESTIGATE_FIRST,
         cost,
-        (has_all, check(UNAVAILABLE, f"it lists {some}")),
+        (has_all, check(UNAVAILABLE, f"the output lists {some}")),
         steps,
         afterwards="" if all_known else leader_back(cluster, names),
     )
@@ -504,7 +501,7 @@ def _had_all(cluster: Cluster, place: tuple[str, int]) -> Collection[int]:
 
 
 def refetch(log: LogView, replica: ReplicaFacts, holder: ReplicaFacts | None = None) -> Advice:
-    """Advise to fetch a replica again if another one has the data; otherwise to keep it.
+    """Advise to re-fetch a replica if another one has the data; otherwise to keep it.
 
     ``holder``: a replica in the input known to have what this one lacks; a damaged one does not count.
     """
@@ -517,12 +514,12 @@ def refetch(log: LogView, replica: ReplicaFacts, holder: ReplicaFacts | None = N
     if not brokers:
         return keep(replica.folder, replica.broker_id, describe_topic(log.topic))
     again = Step(
-        f"stop broker {replica.broker_id}, move {replica.folder} away and keep it, start it: the replica is fetched "
-        "again"
+        f"stop broker {replica.broker_id}, move {replica.folder} away and keep it, start the broker: it re-fetches the "
+        "replica"
     )
     advice = Advice(
         Verdict.ACT,
-        f"a replica that is fetched again loses what only broker {replica.broker_id} has",
+        f"re-fetch the replica; this drops records that only broker {replica.broker_id} has",
         conditions=(check_in_sync(log, *brokers),),
         steps=(again,),
         moves=Moves(replica.broker_id, tuple(brokers)),
@@ -532,70 +529,70 @@ def refetch(log: LogView, replica: ReplicaFacts, holder: ReplicaFacts | None = N
 
 
 def keep(folder: str, broker: object, look: str) -> Advice:
-    """Advise to keep a replica whose data no other is known to have. ``look``: the command that shows the ISR."""
+    """Advise to keep a replica if no other one is known to have its data. ``look``: the command that shows the ISR."""
     return Advice(
         Verdict.INVESTIGATE_FIRST,
-        f"no other replica is known to have the data of {folder}, and moving it away would lose all of it",
-        (check(look, f"the Isr of {folder} lists nobody but broker {broker}"),),
-        afterwards=f"copy it to a safe place before broker {broker} next starts. Where the Isr lists another broker, "
-        "audit its replica too: this one may be fetched again from there. What else can be saved are the records "
-        "before and behind, read by consumers that seek there",
+        f"no other replica is known to have the data of {folder}. Moving it away would lose all of it",
+        (check(look, f"the Isr of {folder} lists only broker {broker}"),),
+        afterwards=f"Copy it to a safe place before broker {broker} next starts. If the Isr lists another broker, "
+        "audit its replica too: this one may be re-fetched from there. Consumers that seek past the damage can still "
+        "read the records before and after it",
     )
 
 
 def rebuild(log: LogView, replica: ReplicaFacts, *files: str) -> Advice:
     """Advise to let a broker rebuild a segment's indexes.
 
-    A missing .index makes the start recover the segment, which cuts it at the first broken batch (LogLoader,
+    A missing .index makes the start recover the segment, which truncates it at the first broken batch (LogLoader,
     LogSegment.recover).
     """
     act = Step(
-        f"stop broker {replica.broker_id}, move {' and '.join(files)} away and keep them, start it: both are written "
-        "anew from the log"
+        f"stop broker {replica.broker_id}, move {' and '.join(files)} away and keep them, start the broker: it "
+        "rebuilds both from the log"
     )
-    advice = Advice(Verdict.ACT, "it loses no record", steps=(act,))
+    advice = Advice(Verdict.ACT, "no records are lost", steps=(act,))
     return gated(log.cluster, replica.broker_id, advice, unbroken(log, replica))
 
 
 def unbroken(log: LogView, replica: ReplicaFacts) -> Condition:
-    """Condition: no batch is broken where a recovery would cut the log."""
-    what = f"no batch of {replica.folder} is broken, since the start would cut it there"
-    return shown(what, not is_damaged(log, replica), "all of it was read")
+    """Condition: no batch is broken, since a recovery would truncate the log there."""
+    what = f"no batch of {replica.folder} is broken (the start would truncate the log there)"
+    return shown(what, not is_damaged(log, replica), "all of it was scanned")
 
 
 def rescue(log: LogView, replica: ReplicaFacts, offset: int, amends: str = PRODUCE_AGAIN) -> Advice:
-    """Advise to keep what only one replica still has from an offset on, before its broker truncates it.
+    """Advise to keep records from an offset on that only one replica still has, before its broker truncates it.
 
-    ``amends``: what to produce again. The only copy is never moved or deleted: its directory is copied, and only read.
+    ``amends``: the records to re-send. The only copy is never moved or deleted: its directory is copied, and only read.
     """
     if log.topic == METADATA_TOPIC:
         return quorum_log(log, replica)
     read = read_the_copy(replica, offset)
-    return _copied_first(replica, f"cuts its log at offset {offset} when it starts", read, amends)
+    return _copied_first(replica, f"truncates its log at offset {offset} when it starts", read, amends)
 
 
 def _copied_first(replica: ReplicaFacts, cuts: str, read: Step | None, then: str = "") -> Advice:
     whose = f"{replica.folder} of broker {replica.broker_id}"
     copied = Step(f"copy {whose} to a safe place before that broker starts")
     steps = (copied,) if read is None else (copied, read)
-    return Advice(Verdict.ACT, f"nothing is lost by keeping {whose}, which {cuts}", steps=steps, afterwards=then)
+    return Advice(Verdict.ACT, f"keep a copy of {whose}, which {cuts}", steps=steps, afterwards=then)
 
 
 def compared(log: LogView, replica: ReplicaFacts, offset: int) -> Advice:
-    """Advise to compare with other replicas, if any, from an offset on."""
+    """Advise to compare the other replicas, if any, from an offset on."""
     if log.cluster.replicas.get((log.topic, log.partition)) == 1:
         return Advice(
             Verdict.NOTIFY_OWNER,
             f"there is no other replica of {log.name}",
-            (check(describe_topic(log.topic), "it shows ReplicationFactor: 1"),),
-            (Step(f"send again from its source what is missing of {log.name} from offset {offset} on"),),
+            (check(describe_topic(log.topic), "the output shows ReplicationFactor: 1"),),
+            (Step(f"re-send the missing records of {log.name} from offset {offset} on from their source"),),
         )
     return Advice(
         Verdict.INVESTIGATE_FIRST,
-        f"another replica of {log.name} may have what broker {replica.broker_id} lacks",
+        f"another replica of {log.name} may have the records that broker {replica.broker_id} lacks",
         (check(describe_topic(log.topic), f"the Isr of {log.name} lists a broker other than {replica.broker_id}"),),
         (
-            Step(f"keep broker {replica.broker_id} from leading {log.name}"),
+            Step(f"prevent broker {replica.broker_id} from leading {log.name}"),
             Step(
                 "read the directory of the other broker's replica",
                 dump(None, "--print-data-log"),
@@ -606,31 +603,31 @@ def compared(log: LogView, replica: ReplicaFacts, offset: int) -> Advice:
 
 
 def torn_tail(log: LogView, replica: ReplicaFacts, *, newest: bool, lost: bool) -> Advice:
-    """Advise on a torn segment end before a start cuts it off.
+    """Advise on an incomplete batch at the end of a segment, before a start truncates it.
 
-    Nothing, unless it held acknowledged records (``lost``) or precedes the ``newest`` segment, where records behind it
-    would be cut off too.
+    No step, unless it contained acknowledged records (``lost``) or precedes the ``newest`` segment, so that later
+    records would be truncated too.
     """
     if newest and not lost:
         return Advice(
             Verdict.NONE,
-            ("the high watermark is not in it, and " if replica.high_watermark is not None else "")
-            + f"broker {replica.broker_id} cuts these bytes off when it starts",
+            ("the high watermark is below it, and " if replica.high_watermark is not None else "")
+            + f"broker {replica.broker_id} truncates these bytes when it starts",
         )
-    cuts = f"cuts its log at offset {replica.log_end}" if lost else "may cut off what lies behind these bytes"
+    cuts = f"truncates its log at offset {replica.log_end}" if lost else "may truncate the log at these bytes"
     if log.cluster.replicas.get((log.topic, log.partition)) == 1:
-        read = read_the_copy(replica, replica.log_end, "there is no other replica: read the copy for what is cut off")
+        read = read_the_copy(replica, replica.log_end, "no other replica exists: read the truncated part in the copy")
         return _copied_first(replica, f"{cuts} when it starts", read)
-    then = "let a replica lead that is in sync and has the records, where there is one"
+    then = "if an in-sync replica has the records, make it the leader"
     return _copied_first(replica, f"{cuts} when it starts", None, then)
 
 
 def before_a_start(replica: ReplicaFacts, repair: str) -> Advice:
-    """Advise to repair a file at which a start stops, or loses a partition."""
+    """Advise to repair a file that makes a start fail or lose a partition."""
     stopped = True if replica.clean_shutdown else None
     return Advice(
         Verdict.INVESTIGATE_FIRST,
-        "do not start the broker before the file is repaired",
+        "do not start the broker before you repair the file",
         (
             shown(f"broker {replica.broker_id} is stopped", stopped, ".kafka_cleanshutdown" if stopped else "ps"),
             shown("its log directory is copied", None, "not in the input"),

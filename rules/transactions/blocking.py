@@ -1,4 +1,4 @@
-"""Safe actions on open transactions."""
+"""Advice on open transactions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from auditor.base.advice import Advice, Condition, Moves, Step, Verdict, check, shown
+from auditor.base.advice import Advice, Condition, Moves, Step, Verdict, check, lead, shown
 from auditor.base.transactional_ids import KEPT, adapted, guidance, is_flinks, sent_again
 from auditor.base.words import NO_TIMEOUT_MS, few, plural
 from auditor.evidence.cluster_clocks import at_least_ms, is_after
@@ -23,30 +23,27 @@ from auditor.rules.transactions.making import DAMAGED, decision_may_be_lost, ope
 from auditor.transactions.matching import begins_inside, matching, may_hold, missing_behind, naming, owner_complete
 from auditor.transactions.record import Case, Status, Transaction
 
-# What is safe to do about an open transaction.
-#
-# Judged by the coordinator's state and decision, by where the data is still stored, and by the replicas. An abort is
-# only offered for data that no transaction of the coordinator can claim any more.
+# Advice depends on the coordinator's state and decision, on where the data is still stored, and on the replicas. An
+# abort is only offered for data that no transaction of the coordinator can claim any more.
 
 
 FINDS_BY_OFFSET = (3, 0)  # releases from here on abort by a start offset (TransactionsCommand)
-GONE = "none: its data was deleted already"
-COMMITTED = "COMMIT was decided, and an abort would drop records that the client was sure of"
-RESTARTED = (
-    "end or restart its client, which aborts the transaction when it starts: what it wrote in it has to be sent again. "
+GONE = "none, its data was already deleted"
+COMMITTED = (
+    "the coordinator committed this transaction. Aborting would lose records that the client was told are committed"
 )
+RESTARTED = "Stop or restart its client: a restart aborts the transaction. Re-send the records of this transaction. "
 TWO_PHASES = (
-    "let its application end it: started again with the same transactional.id and its own state, it commits or aborts "
-    "what it had prepared. "
+    "Restart its application with the same transactional.id and its own state: it then commits or aborts what it "
+    "prepared. "
 )
-SEND_AGAIN = "; send them again where they are missed"
-PERHAPS_COMMITTED = (
-    "it may be part of what was committed last, and an abort then drops records that the client was sure of"
-)
-MIXED = "a transaction of its id that may have written part of this data was decided COMMIT, and has no marker here"
-UNREAD = "its id decided COMMIT, and the part of this log that may have the marker was not read"
-DELETED = "its id decided COMMIT, and the part of this log that may have had the marker was deleted"
-ALIVE = "it may be alive, and an abort then drops records that its client is about to commit"
+SEND_AGAIN = "; re-send them if the application needs them"
+PERHAPS_COMMITTED = "this data may belong to the last committed transaction. If so, aborting loses committed records"
+MIXED = "a committed transaction of its id may have written part of this data, and has no marker here"
+UNREAD = "its id committed a transaction, and the part of this log that may have the marker was not scanned"
+DELETED = "its id committed a transaction, and the part of this log that may have had the marker was deleted"
+ALIVE = "its client may still be running. If so, aborting loses records that it is about to commit"
+NOT_BY_HAND = "Do not abort it with kafka-transactions.sh"
 
 
 def advise(log: LogView, t: Transaction) -> Advice:
@@ -69,7 +66,7 @@ def _guided(
     ends = status in (Status.OPEN, Status.OVERDUE) and entry.timeout_ms != NO_TIMEOUT_MS
     known = is_its_own and entry.state == "Ongoing" and entry.start >= 0 and entry.timeout_ms > 0
     due = f" at {iso(entry.start + entry.timeout_ms)}" if known else ""
-    timeout = f"its time-out{due}, " if ends else ""
+    timeout = f"its timeout{due}, " if ends else ""
     kept = status in (Status.OPEN, Status.OVERDUE) and advice.verdict in (Verdict.DO_NOT_ABORT, Verdict.COMMIT_IT)
     return adapted(advice, guidance(cluster.origin(entry.transactional_id), KEPT if kept else status, timeout))
 
@@ -77,7 +74,7 @@ def _guided(
 def _led_first(log: LogView, advice: Advice, back: str) -> Advice:
     # A leaderless partition can neither be queried nor written.
     led = shown(f"a broker leads {log.name}", False, repairs.BY_METADATA)
-    later = f". Audit again then: {advice.why}" if advice.acts else ""
+    later = f". Then audit again. Expected advice: {lead(advice.row()).removesuffix('.')}" if advice.acts else ""
     further = f". {advice.afterwards[:1].upper()}{advice.afterwards[1:]}" if advice.afterwards else ""
     asked = advice.unless(led)
     return replace(asked, steps=() if advice.acts else asked.steps, afterwards=f"first {back}{later}{further}")
@@ -86,7 +83,7 @@ def _led_first(log: LogView, advice: Advice, back: str) -> Advice:
 def _advise(log: LogView, t: Transaction) -> Advice:
     gone = int(t.row["last_offset"]) < log.leader.own_start
     window = None if gone else committed(log, t)
-    unsure = t.missing or ("files may have been copied at different times" if t.in_flight or t.end_unknown else None)
+    unsure = t.missing or ("files may be copied at different times" if t.in_flight or t.end_unknown else None)
     if window is not None and window.prepare is not None:
         if t.entry is not None and _is_also_decided(log, t, window):
             return _of_coordinator(log, t, t.entry, gone)
@@ -156,7 +153,7 @@ def _why_perhaps_committed(log: LogView, t: Transaction) -> str | None:
         return None
     complete = owner_complete(log, producer_id)
     if entry.state == "CompleteCommit" and not complete and is_after(entry.time, int(t.row["prev_marker_time"])):
-        return "its id's last transaction ended in COMMIT, and the input does not show if this was it"
+        return "the last transaction of its id was committed, and the input does not show whether this is it"
     if log.leader.log_start <= 0 or matching(log, producer_id).number(int(t.row["prev_marker_offset"])) is not None:
         return None
     return (UNREAD if begins_inside(log) else DELETED) if _some_commit_may_hold(log, t) else None
@@ -192,13 +189,13 @@ def _until_it_ends(t: Transaction) -> Advice:
     name, epoch = t.entry.transactional_id, t.entry.producer_epoch
     return Advice(
         Verdict.DO_NOT_ABORT,
-        "wait until this transaction ends, then audit again",
+        f"wait until the open transaction of {name} ends, then audit again",
         (
-            shown("this data is of a transaction that was decided COMMIT", None, f"{name} has one open, epoch {epoch}"),
+            shown("this data belongs to a committed transaction", None, f"{name} has one open, epoch {epoch}"),
             _in_state(name, "Ongoing"),
         ),
         side_effects=_discards(t),
-        afterwards=f"until then write no marker, COMMIT or ABORT: the open transaction of {name} has the same producer "
+        afterwards=f"Until then write no marker, COMMIT or ABORT. The open transaction of {name} has the same producer "
         "epoch, and a marker would end it before its client does",
     )
 
@@ -228,7 +225,7 @@ def _restore(log: LogView, t: Transaction, commit: MissingCommit) -> Advice:
     with_marker = [c for c in log.replicas if c is not log.leader and len(_commits(c, t))]
     against = [(c, repairs.keeps_out(log, c)) for c in with_marker]
     sound = next((c for c, why in against if why is None), None)
-    decided = shown("COMMIT was decided", True, "the coordinator's log or another replica's marker")
+    decided = shown("the coordinator decided COMMIT", True, "__transaction_state or another replica's marker")
     if sound is not None:
         return _led_by_the_one_that_has_it(log, sound, decided)
     if _is_also_open(t):
@@ -240,13 +237,13 @@ def _restore(log: LogView, t: Transaction, commit: MissingCommit) -> Advice:
         "no replica that may lead has the marker",
         True,
         "; ".join(f"broker {c.broker_id} has the marker, but must not lead: {why}" for c, why in against)
-        or "none in the input has it",
+        or "no replica in the input has the marker",
     )
     epoch = "unknown" if commit.coordinator_epoch is None else commit.coordinator_epoch
     how = (
-        "send a WriteTxnMarkers request (API key 27, needs ClusterAction; no tool of Kafka does) to the leader of "
-        f"{log.name}: producerId {commit.producer_id}, producerEpoch {commit.producer_epoch}, coordinatorEpoch "
-        f"{epoch}, transactionResult true"
+        "Kafka has no tool that writes a COMMIT marker. Send a WriteTxnMarkers request (API key 27, needs "
+        f"ClusterAction) to the leader of {log.name}: producerId {commit.producer_id}, producerEpoch "
+        f"{commit.producer_epoch}, coordinatorEpoch {epoch}, transactionResult true"
     )
     return Advice(
         Verdict.COMMIT_IT,
@@ -259,14 +256,13 @@ def _restore(log: LogView, t: Transaction, commit: MissingCommit) -> Advice:
 
 def _led_by_the_one_that_has_it(log: LogView, sound: ReplicaFacts, decided: Condition) -> Advice:
     synced = repairs.in_sync(log, sound.broker_id)
-    whole = shown(f"broker {sound.broker_id} has the marker, and all that the leader has", True, "both replicas")
+    whole = shown(f"broker {sound.broker_id} has the marker and all records of the leader", True, "both replicas")
     advice = Advice(
         Verdict.ACT,
-        f"let broker {sound.broker_id} lead, which has the COMMIT marker; never abort: {COMMITTED}",
+        f"make broker {sound.broker_id} lead, which has the COMMIT marker. Do not abort: {COMMITTED}",
         (decided, whole, repairs.check_in_sync(log, sound.broker_id)),
         repairs.lead(log, sound),
-        afterwards="the other replicas do not fetch the marker by themselves: after that let each be fetched again, "
-        "one by one",
+        afterwards="The other replicas do not fetch the marker by themselves. Then re-fetch them one by one",
         moves=Moves(leads=sound.broker_id),
     ).unless(synced)
     return advice if advice.acts else replace(advice, verdict=Verdict.DO_NOT_ABORT, why=COMMITTED)
@@ -277,8 +273,8 @@ def _marker_unseen(log: LogView, t: Transaction, missing: str) -> Advice:
     return Advice(
         Verdict.DO_NOT_ABORT,
         COMMITTED,
-        (shown("its marker has not come since the copy", None, missing), _listed(log, t)),
-        afterwards="its marker may be there already: where the leader does not list it, there is nothing to do",
+        (shown("its marker was not written after the copy", None, missing), _listed(log, t)),
+        afterwards="Its marker may exist already. If the leader does not list the transaction, there is nothing to do",
     )
 
 
@@ -309,13 +305,13 @@ def _decision_lost(loses: str, places: list[str]) -> Advice:
     # What brokers read from a damaged batch and list is no evidence.
     return Advice(
         Verdict.DO_NOT_ABORT,
-        "what was decided may be in a damaged batch: if it was COMMIT, an abort would drop records that the client was "
-        "told are committed",
+        "the decision may be in a damaged batch. If it was COMMIT, aborting loses records that the client was told are "
+        "committed",
         (shown("its decision and its marker are not in a damaged batch", None, f"CRC mismatch in {few(places)}"),),
         side_effects=loses,
-        afterwards="audit a sound replica of these batches. Do not go by what kafka-transactions.sh lists: a broker "
-        "that loaded the damaged records lists what they say. Where one flipped bit explains the checksum, the finding "
-        "batch-crc-mismatch has both readings",
+        afterwards="Audit a replica whose copy of these batches is intact. Do not rely on the output of "
+        "kafka-transactions.sh: a broker that loaded damaged records lists what they contain. If one flipped bit "
+        "explains the checksum, the finding batch-crc-mismatch has both readings",
     )
 
 
@@ -323,7 +319,7 @@ def _listed(log: LogView, t: Transaction) -> Condition:
     first, producer = t.first_offset, t.producer_id
     return check(
         repairs.describe_producers(log.topic, log.partition),
-        f"it lists producer {producer} with CurrentTransactionStartOffset {first}",
+        f"the output lists producer id {producer} with CurrentTransactionStartOffset {first}",
     )
 
 
@@ -333,7 +329,7 @@ def _others_in_sync(log: LogView) -> Iterator[Condition]:
     if others:
         names = " and ".join(str(broker) for broker in others)
         yield shown(
-            f"no replica of broker {names} has the marker", None, "in sync, and not in the input: audit them first"
+            f"no replica of broker {names} has the marker", None, "in the ISR, but not in the input: audit them first"
         )
 
 
@@ -344,13 +340,13 @@ def _commits(replica: ReplicaFacts, t: Transaction) -> np.ndarray:
 
 
 def _confirm(log: LogView, t: Transaction, missing: str, cost: str = ALIVE) -> Advice:
-    hangs = check(repairs.find_hanging(log.topic), f"it lists producer {t.row['producer_id']} in {log.name}")
+    hangs = check(repairs.find_hanging(log.topic), f"the output lists producer id {t.row['producer_id']} in {log.name}")
     look: tuple[Condition, ...] = (hangs, _listed(log, t))
     if t.transactional_id is not None:
-        ended = f"its state is not Ongoing, or its partitions do not have {log.name}"
+        ended = f"its state is not Ongoing, or its partitions do not include {log.name}"
         look = (*look, check(repairs.describe_id(t.transactional_id), ended))
-    condition = shown("no coordinator will end it", None, missing)
-    then = "abort nothing before they show that it hangs"
+    condition = shown("no coordinator will complete it", None, missing)
+    then = "Do not abort before these commands show that the transaction hangs"
     return Advice(Verdict.INVESTIGATE_FIRST, cost, (condition, *look), afterwards=then)
 
 
@@ -363,10 +359,11 @@ def _of_coordinator(log: LogView, t: Transaction, entry: StateRecord, gone: bool
         return _of_two_phases(t, entry, loses)
     if t.case is Case.ACTIVE:
         # What Flink has pre-committed would be lost.
-        lossless = "" if is_flinks(t.origin) else "nothing is lost: "
+        lossless = "" if is_flinks(t.origin) else "no records are lost. "
+        ends = "The coordinator ends" if lossless else "the coordinator ends"
         return Advice(
             Verdict.WAIT,
-            f"{lossless}it ends by itself, at its time-out at the latest",
+            f"{lossless}{ends} the transaction at its timeout at the latest",
             (_in_state(entry.transactional_id, "Ongoing"),),
         )
     return unended(log.cluster, entry, entry.partition, loses)
@@ -377,22 +374,21 @@ def _in_state(transactional_id: str, state: str) -> Condition:
 
 
 def _open_at_its_coordinator(transactional_id: str) -> Condition:
-    return shown("its coordinator has it open", True, f"{TRANSACTION_STATE}: {transactional_id}")
+    return shown("the coordinator has it open", True, f"{TRANSACTION_STATE}: {transactional_id}")
 
 
 def _of_two_phases(t: Transaction, entry: StateRecord, loses: str) -> Advice:
     # Its coordinator never ends a two-phase commit by itself (KIP-939).
     return Advice(
         Verdict.NOTIFY_OWNER,
-        "it has no time-out (two-phase commit), so that it waits until its application commits "
-        "or aborts it, and only that knows which of both was decided",
+        "a two-phase commit has no timeout. Only its application knows whether to commit or to abort it",
         (
             _open_at_its_coordinator(entry.transactional_id),
             _in_state(entry.transactional_id, entry.state or "Ongoing"),
         ),
         side_effects=loses,
         afterwards=("" if is_flinks(t.origin) else TWO_PHASES)
-        + "Do not abort it by hand: what other systems have committed with it would be missing here",
+        + f"{NOT_BY_HAND}: records that belong to a commit in other systems would be missing here",
     )
 
 
@@ -407,19 +403,19 @@ def unended(cluster: Cluster, entry: StateRecord, coordinator: int, loses: str) 
         return _guided(cluster, entry, late, _decision_lost(loses, [_damaged_coordinator(cluster, coordinator)]))
     name, short = f"{TRANSACTION_STATE}-{coordinator}", ""
     if name in cluster.under_min_isr:  # then its coordinator can neither abort it nor take its client's decision
-        short = f"{repairs.in_sync_again(cluster, [name])}: its coordinator can write no decision before. "
+        short = f"{repairs.in_sync_again(cluster, [name])}: until then the coordinator cannot write a decision. "
     advice = Advice(
         Verdict.INVESTIGATE_FIRST,
-        "find its client: an abort cuts off one that may still be at work, while waiting costs its readers' time",
+        "is the client still running? Aborting kills its transaction; waiting keeps consumers blocked",
         (
             _open_at_its_coordinator(transactional_id),
             _in_state(transactional_id, "Ongoing"),
-            check(repairs.describe_topic(TRANSACTION_STATE), f"a broker leads {name}"),
+            check(repairs.describe_topic(TRANSACTION_STATE), f"{name} has a leader"),
         ),
         side_effects=loses,
         afterwards=short + ("" if guidance(cluster.origin(transactional_id), late) else RESTARTED),
     )
-    last = f"If it is still open then, {other_coordinator(cluster, coordinator)}"
+    last = f"If it is still open after that, {other_coordinator(cluster, coordinator)}"
     return _guided(cluster, entry, late, _reloaded(cluster, entry, coordinator, advice, last))
 
 
@@ -431,16 +427,14 @@ def other_coordinator(cluster: Cluster, coordinator: int) -> str:
     name = f"{TRANSACTION_STATE}-{coordinator}"
     if _has_damaged_copy(cluster, coordinator):
         return (
-            f"let only a replica without a CRC mismatch lead {name} (audit them first: a coordinator that loads "
-            "damaged records goes by what they say)"
+            f"make a replica without a CRC mismatch lead {name} (audit the replicas first: a coordinator uses damaged "
+            "records as it loads them)"
         )
     if (count := cluster.replicas.get((TRANSACTION_STATE, coordinator))) == 1:
         return f"restart broker {cluster.last_leader(TRANSACTION_STATE, coordinator)}, the only one with {name}"
-    moves = "it moves nothing where the preferred replica leads already"
-    alone = "" if count else "; where there is no other replica, its broker has to start again"
-    return (
-        f"let another replica that is in sync lead {name} (kafka-leader-election.sh, of type preferred: {moves}{alone})"
-    )
+    moves = "no effect if the preferred replica already leads"
+    alone = "" if count else "; without another replica its broker has to start again"
+    return f"make another in-sync replica lead {name} (kafka-leader-election.sh, type preferred: {moves}{alone})"
 
 
 def _has_damaged_copy(cluster: Cluster, coordinator: int) -> bool:
@@ -450,11 +444,10 @@ def _has_damaged_copy(cluster: Cluster, coordinator: int) -> bool:
 def _reloaded(cluster: Cluster, entry: StateRecord, coordinator: int, advice: Advice, last: str) -> Advice:
     # With ``last``, of other_coordinator, behind what the advice says to do. A restart of the only replica's broker
     # comes behind what must be seen to before it.
-    by_hand = "Do not abort it by hand"
-    as_told = replace(advice, afterwards=f"{advice.afterwards}{last}. {by_hand}")
+    as_told = replace(advice, afterwards=f"{advice.afterwards}{last}. {NOT_BY_HAND}")
     if cluster.replicas.get((TRANSACTION_STATE, coordinator), 1) > 1 or _has_damaged_copy(cluster, coordinator):
         return as_told
-    stopped = replace(advice, steps=(), afterwards=by_hand)
+    stopped = replace(advice, steps=(), afterwards=NOT_BY_HAND)
     leader = cluster.last_leader(TRANSACTION_STATE, coordinator)
     risk = repairs.at_risk(cluster, leader, stopped, but=entry.transactional_id)
     if not risk.steps:
@@ -469,7 +462,7 @@ def undelivered(cluster: Cluster, name: str, entry: StateRecord) -> Advice:
     ``entry``: the last record of its id, with the decision.
     """
     advice = carried_out(cluster, [name], entry)
-    decides = shown("its coordinator will write the marker", True, f"it has decided: {entry.state}")
+    decides = shown("the coordinator will write the marker", True, f"its state is {entry.state}")
     state = _in_state(entry.transactional_id, entry.state or "")
     return replace(advice, conditions=(decides, *advice.conditions, state))
 
@@ -479,26 +472,26 @@ def carried_out(cluster: Cluster, lacking: Collection[str], entry: StateRecord) 
     commit = entry.state == "PrepareCommit"
     advice = Advice(
         Verdict.DO_NOT_ABORT if commit else Verdict.WAIT,
-        COMMITTED if commit else "nothing is lost by it, and consumers wait until its marker is written",
-        afterwards="Do not abort it by hand",
+        COMMITTED if commit else "no records are lost. Consumers stay blocked until the marker is written",
+        afterwards=NOT_BY_HAND,
     )
     away, short = sorted(cluster.away.intersection(lacking)), sorted(cluster.under_min_isr.keys() & {*lacking})
     if not away and short:
-        look = check(repairs.UNDER_MIN_ISR, f"it lists {few(short)}")
+        look = check(repairs.UNDER_MIN_ISR, f"the output lists {few(short)}")
         then = (
-            f"{repairs.in_sync_again(cluster, short)}: its coordinator sends the markers again by itself, and another "
-            f"coordinator changes nothing before. {advice.afterwards}"
+            f"{repairs.in_sync_again(cluster, short)}: the coordinator then re-sends the markers by itself. Another "
+            f"coordinator does not help before. {advice.afterwards}"
         )
         return _guided(cluster, entry, Status.PREPARED, replace(advice, conditions=(look,), afterwards=then))
     if away:
-        looks = [check(repairs.UNAVAILABLE, f"it lists {few(away)}")]
+        looks = [check(repairs.UNAVAILABLE, f"the output lists {few(away)}")]
         first = f"first {repairs.leader_back(cluster, away)}"
     else:
         either = "this command or the other one lists a partition of the transaction"
         looks = [check(command, either) for command in (repairs.UNAVAILABLE, repairs.UNDER_MIN_ISR)]
         first = (
-            "let those that have no leader have one, not by an unclean election, and those with too few replicas in "
-            "sync have enough"
+            "restore a leader for offline partitions, without an unclean election, and restore min.insync.replicas "
+            "for the others"
         )
     return _sent_again(cluster, entry, replace(advice, conditions=tuple(looks)), first)
 
@@ -508,61 +501,58 @@ def completed_late(cluster: Cluster, entry: StateRecord) -> Advice:
     name = f"{TRANSACTION_STATE}-{entry.partition}"
     advice = Advice(
         Verdict.WAIT,
-        f"all its markers are written: no consumer waits, only clients of {entry.transactional_id} do",
+        f"all its markers are written. Consumers are not blocked, only clients of {entry.transactional_id} are",
         (_in_state(entry.transactional_id, entry.state or ""),),
     )
     if name in cluster.under_min_isr:
-        listed = check(repairs.UNDER_MIN_ISR, f"it lists {name}")
-        then = f"{repairs.in_sync_again(cluster, [name])}: its coordinator then completes it by itself"
+        listed = check(repairs.UNDER_MIN_ISR, f"the output lists {name}")
+        then = f"{repairs.in_sync_again(cluster, [name])}: the coordinator then completes it by itself"
         return _guided(cluster, entry, Status.PREPARED, replace(advice.also(listed), afterwards=then))
-    refused = f"it lists {name}, or the broker that leads it has errors of WriteTxnMarkers requests in its log"
+    refused = f"the output lists {name}, or its leader logs errors of WriteTxnMarkers requests"
     advice = replace(advice, conditions=(*advice.conditions, check(repairs.UNDER_MIN_ISR, refused)))
-    return _sent_again(cluster, entry, advice, f"let enough replicas of {name} be in sync (min.insync.replicas)")
+    return _sent_again(cluster, entry, advice, f"bring enough replicas of {name} in sync (min.insync.replicas)")
 
 
 def _sent_again(cluster: Cluster, entry: StateRecord, advice: Advice, first: str) -> Advice:
-    again = f"{other_coordinator(cluster, entry.partition)}, so that its markers are sent again"
+    again = f"{other_coordinator(cluster, entry.partition)}, so that its markers are re-sent"
     advice = _guided(cluster, entry, Status.PREPARED, replace(advice, afterwards=f"{first}. "))
-    return _reloaded(cluster, entry, entry.partition, advice, f"Only then, if it does not go on, {again}")
+    return _reloaded(cluster, entry, entry.partition, advice, f"If it is still not complete after that, {again}")
 
 
 def _abort(log: LogView, t: Transaction, gone: bool) -> Advice:
     committing = t.entry is not None and t.entry.state == "CompleteCommit" and not gone
     records = plural(int(t.row["records"]), "record")
-    stay = "stays" if int(t.row["records"]) == 1 else "stay"
     if gone:
-        cost = "its data lies below the log start and was deleted already"
+        cost = "its data was already deleted (below the log start)"
     elif committing:
-        cost = (
-            f"nothing committed is touched, but tell its owner: {records} behind its COMMIT {stay} unread, on "
-            "which the application may count" + ("" if is_flinks(t.origin) else SEND_AGAIN)
-        )
+        discarded = f"{records} written after the COMMIT {'is' if int(t.row['records']) == 1 else 'are'} discarded"
+        cost = f"notify the owner: {discarded}" + ("" if is_flinks(t.origin) else SEND_AGAIN)
     else:
-        cost = f"{records} of {_what_it_is(t)} {stay} unread"
+        cost = f"discards {records} of {_what_it_is(t)}"
     return Advice(
         Verdict.SAFE_TO_ABORT,
         cost,
         (
-            shown("no coordinator will end it", True, _why_nobody(t)),
+            shown("no coordinator will complete it", True, _why_nobody(t)),
             shown("no replica in the input has a COMMIT marker for it", True, few(_brokers(log))),
             _listed(log, t),
         ),
         (Step("", repairs.abort(log.topic, log.partition, t.first_offset)),),
-        side_effects=GONE if gone else f"read_committed readers never get {_records(t)}",
+        side_effects=GONE if gone else f"read_committed consumers never get {_records(t)}",
         afterwards=_by_producer(log, t),
     )
 
 
 def _what_it_is(t: Transaction) -> str:
     if t.entry is not None and t.entry.state in ("PrepareAbort", "CompleteAbort"):
-        return "a transaction that ended in ABORT"
-    return "a transaction that nobody will end"
+        return "an already aborted transaction"
+    return "a transaction that no coordinator will complete"
 
 
 def _why_nobody(t: Transaction) -> str:
     if t.case is not Case.GHOST:
         return t.reason
-    return f"{TRANSACTION_STATE} has {'nobody with its producer id' if t.entry is None else 'nothing open for it'}"
+    return f"{TRANSACTION_STATE} has {'no id with its producer id' if t.entry is None else 'no open transaction of it'}"
 
 
 def _brokers(log: LogView) -> list[str]:
@@ -575,10 +565,9 @@ def _by_producer(log: LogView, t: Transaction) -> str:
     if log.cluster.release(log.leader.broker_id).least >= FINDS_BY_OFFSET:
         return ""
     return (
-        "only a broker below 3.0 does not know these two requests: there, and only where the producer's client is "
-        "known to be gone, the same command takes, in place of the start offset, --producer-id "
-        f"{t.row['producer_id']} --producer-epoch {t.row['last_epoch']} --coordinator-epoch "
-        f"{_least_coordinator_epoch(log, t)}"
+        f"Brokers before 3.0: use --producer-id {t.row['producer_id']} --producer-epoch {t.row['last_epoch']} "
+        f"--coordinator-epoch {_least_coordinator_epoch(log, t)} instead of --start-offset, and only if the client is "
+        "stopped"
     )
 
 
@@ -608,7 +597,7 @@ def discards_in(partitions: Collection[str]) -> str:
 def data_of(t: np.void) -> str:
     """Name the offsets of a transaction's data in words."""
     first, last = int(t["first_offset"]), int(t["last_offset"])
-    return f"offset {first}" if first == last else f"offsets {first} to {last}"
+    return f"offset {first}" if first == last else f"offsets {first}–{last}"
 
 
 def undecided_marker(
@@ -621,15 +610,15 @@ def undecided_marker(
     if still is not None:
         name, hidden = still.transactional_id, plural(int(t["records"]), "record")
         amends = Step(sent_again(log.cluster.origin(name), data_of(t)))
-        why = f"a COMMIT of {name} no longer shows consumers the {hidden} of {data_of(t)}"
+        why = f"consumers never see {hidden} at {data_of(t)}, even if {name} commits"
         return Advice(Verdict.NOTIFY_OWNER, why, (_in_state(name, "Ongoing"),), (amends,))
     if by_hand:
-        return Advice(Verdict.NONE, "somebody meant this abort, and nothing of it is open")
-    asked = "" if t["commit"] else "ask who ran kafka-transactions.sh abort at that time; where nobody did, "
-    how = "read as committed" if t["commit"] else "hidden from read_committed consumers"
-    downstream = f"; what it closed is {how}, though no coordinator decided so: compensate downstream"
+        return Advice(Verdict.NONE, "an operator aborted it on purpose, and it is not open any more")
+    asked = "" if t["commit"] else "Ask who ran kafka-transactions.sh abort at that time. If nobody did, "
+    how = "visible as committed" if t["commit"] else "hidden from read_committed consumers"
+    downstream = f". Its data is {how} without a coordinator's decision: compensate downstream"
     return Advice(
         Verdict.INVESTIGATE_FIRST,
-        afterwards=f"{asked}look whether __transaction_state lost records (unclean-election, "
+        afterwards=f"{asked}check whether __transaction_state lost records (unclean-election, "
         f"illegal-transition){downstream if closed else ''}",
     )

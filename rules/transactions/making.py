@@ -209,8 +209,8 @@ def _clocks_ahead(log: LogView) -> dict[int, int]:
 
 
 DAMAGED = "the damaged part of __transaction_state"
-LOST_DECISION = "what was decided may be in a batch of __transaction_state that has a CRC mismatch"
-Found = tuple[Case, str, bool, str | None]  # who will end it, why, whether that may be in flight, what is missing
+LOST_DECISION = "its decision may be in a __transaction_state batch with a CRC mismatch"
+ReasonedCase = tuple[Case, str, bool, str | None]  # the case, its reason, whether it may be in flight, what is missing
 
 
 @once
@@ -242,7 +242,7 @@ def _made(log: LogView, row: np.void) -> Transaction:
     if entry is not None and in_flight and not unsure and case in (Case.HANGING, Case.GHOST):
         completed = _ended_since(log, row, entry, clocks.ended_after_ms(coordinator, timeout))
     if completed:
-        case, reason, in_flight = Case.ACTIVE, "it was open when this log was read, and has ended since", False
+        case, reason, in_flight = Case.ACTIVE, "it was open when this log was scanned, and has completed since", False
     t = Transaction(
         row=row,
         entry=entry,
@@ -286,29 +286,29 @@ def unreadable_behind(log: LogView, row: np.void) -> bool:
     return bool(_unreadable_to(log) > row["last_offset"])
 
 
-def _case(log: LogView, row: np.void, entry: StateRecord | None) -> Found:
+def _case(log: LogView, row: np.void, entry: StateRecord | None) -> ReasonedCase:
     contradiction = None if entry is None else _contradiction(log, row, entry)
     start, bare = log.leader.own_start, row["from_snapshot"] and row["batches"] == 0
     below = row["last_offset"] < start or (bare and row["first_offset"] < start)
     if below and (entry is None or contradiction is not None or _is_late(log.cluster, entry)):
         _, _, in_flight, missing = _at_coordinator(log, row, entry, contradiction, gone=True)
-        return Case.GHOST, "its data lies below the log start", in_flight, missing
+        return Case.GHOST, "its data is below the log start offset", in_flight, missing
     if "control_type" in log.leader.cannot_show:
-        return Case.UNDECIDABLE, "the dump does not show its markers", False, "the markers of this log"
+        return Case.UNDECIDABLE, "the dump does not show markers", False, "the markers of this log"
     if log.leader.ends_early:
-        return Case.UNDECIDABLE, "what is known of this log breaks off before its end", False, "the rest of the log"
+        return Case.UNDECIDABLE, "the copy of this log ends early", False, "the rest of the log"
     if unreadable_behind(log, row):
-        return Case.UNDECIDABLE, "bytes behind it could not be read", False, "the batches that could not be read"
+        return Case.UNDECIDABLE, "later bytes of this log are unreadable", False, "the unreadable batches"
     return _at_coordinator(log, row, entry, contradiction)
 
 
 def _at_coordinator(
     log: LogView, row: np.void, entry: StateRecord | None, contradiction: str | None, *, gone: bool = False
-) -> Found:
+) -> ReasonedCase:
     # Whether somebody will still end it is known only where the coordinator's log was read whole.
     history = log.cluster.coordinator
     if history is None:
-        return Case.UNDECIDABLE, "the coordinator's log is not among the inputs", False, TRANSACTION_STATE
+        return Case.UNDECIDABLE, f"{TRANSACTION_STATE} is not in the input", False, TRANSACTION_STATE
     if entry is None:
         return _unowned(log, row, history)
     outdated = history.may_be_outdated(entry)
@@ -319,10 +319,10 @@ def _at_coordinator(
     if contradiction is not None:
         return Case.HANGING, contradiction, _marker_in_flight(log, row, entry), None
     case = Case.LATE if _is_late(log.cluster, entry) else Case.ACTIVE
-    return case, f"the coordinator has it as {entry.state}", False, None
+    return case, f"its state at the coordinator is {entry.state}", False, None
 
 
-def _unowned(log: LogView, row: np.void, history: CoordinatorHistory) -> Found:
+def _unowned(log: LogView, row: np.void, history: CoordinatorHistory) -> ReasonedCase:
     if decision_may_be_lost(log, row, None):
         return Case.UNDECIDABLE, LOST_DECISION, False, DAMAGED
     if not history.complete_for_all():
@@ -330,7 +330,7 @@ def _unowned(log: LogView, row: np.void, history: CoordinatorHistory) -> Found:
         missing = f"__transaction_state partitions {absent}" if absent else "the cleaned part of __transaction_state"
         if not history.count_known:
             missing = "how many partitions __transaction_state has"
-        return Case.UNDECIDABLE, "no id is known for its producer id, but the history is not complete", False, missing
+        return Case.UNDECIDABLE, "no known transactional id has its producer id, but others may", False, missing
     time = at_the_latest(log, int(row["producer_id"]), int(row["first_offset"]), log.time(row["last_time"]))
     doubt = log.cluster.coordinators_lack(int(row["producer_id"]), time)
     return Case.ORPHAN, "no transactional id ever had this producer id", doubt, None
@@ -374,16 +374,16 @@ def _contradiction(log: LogView, row: np.void, entry: StateRecord) -> str | None
     # Conditions a to c of rules.md.
     data_epoch = int(row["last_epoch"])
     if entry.state is None:
-        return "the coordinator has forgotten the id (tombstone)"
+        return "the coordinator deleted its transactional id (tombstone)"
     if entry.producer_id != row["producer_id"]:
-        return f"the id has another producer id now ({entry.producer_id})"
+        return f"its transactional id now has producer id {entry.producer_id}"
     if entry.state in IDLE:
-        return f"the coordinator has nothing open for this id: {entry.state}"
+        return f"its transactional id is in state {entry.state}"
     deciding = entry.state in PREPARED
     if entry.producer_epoch > data_epoch and not (deciding and entry.producer_epoch - data_epoch <= 2):
-        return f"the coordinator is at epoch {entry.producer_epoch} already"
+        return f"the coordinator is already at epoch {entry.producer_epoch}"
     if log.name not in entry.partitions:
-        return f"the coordinator's {entry.state} transaction does not have this partition"
+        return f"the coordinator's {entry.state} transaction does not include this partition"
     return None
 
 
@@ -579,7 +579,7 @@ def of_coordinator(log: LogView, entry: StateRecord) -> Transaction | None:
         row=NO_DATA,
         entry=entry,
         case=Case.LATE if late else Case.ACTIVE,
-        reason=f"the coordinator has it as {entry.state}; no replica of the partition is in the input",
+        reason=f"its state at the coordinator is {entry.state}; no replica of the partition is in the input",
         timeout_ms=allowed,
         overdue_after_ms=cluster.clocks.overdue_after_ms(coordinator, allowed),
         margin_ms=margin,
@@ -632,7 +632,7 @@ def _with_its_marker(cluster: Cluster, entry: StateRecord) -> set[str]:
 # copied; the partitions of the transaction show whether it ended since.
 
 
-UNREADABLE = "a newer record of its id may be in a part of its coordinator's log that is damaged or could not be read"
+UNREADABLE = "a newer record of its id may be in a damaged or unreadable part of __transaction_state"
 
 
 def still_open(cluster: Cluster, entry: StateRecord) -> dict[str, OpenHere]:
@@ -659,7 +659,7 @@ def _went_on(cluster: Cluster, entry: StateRecord, due: int | None = None) -> st
     opened = still_open(cluster, entry)
     time = _newer_marker(cluster, history, entry, by_abort=not opened)
     if time is not None and all(_copied(cluster, name) <= at_most_ms(time) for name in opened):
-        return f"its coordinator's log was copied before the marker of {iso(time)} was decided"
+        return f"__transaction_state was copied before the decision of its marker of {iso(time)}"
     all_present = bool(entry.partitions) and all(_bounds(cluster, name) is not None for name in entry.partitions)
     ends_before = due is None or cluster.horizon(*place_of(_log_of(entry)), committed=True).until < due
     if (
@@ -669,7 +669,7 @@ def _went_on(cluster: Cluster, entry: StateRecord, due: int | None = None) -> st
         and ends_before
         and _is_marked(cluster, entry, entry.time)
     ):
-        return "all its partitions have taken their markers, and its coordinator's log ends before them"
+        return "all its partitions have their markers, and the copy of __transaction_state ends before them"
     return None
 
 
@@ -703,12 +703,12 @@ def _unsure(cluster: Cluster, entry: StateRecord, due: int) -> str | None:
     if whole_until >= due:
         return None
     if (time := history.outdated.get(entry.partition)) is not None:
-        return f"its coordinator's log was copied before the marker of another one, of {iso(time)}, was decided"
+        return f"__transaction_state was copied before the decision of another transaction's marker of {iso(time)}"
     newest, whole = cluster.newest_time, BrokerTime(whole_until, history.brokers.get(entry.partition))
     newer = (BrokerTime(min(b.copy_time, newest), b.broker_id).is_after(whole) for b in cluster.bounds.values())
     if is_after(due, newest) or not any(newer):
         return None
-    return f"other logs of the input are newer than its coordinator's, which ends at {iso(whole_until)}"
+    return f"other logs of the input are newer than __transaction_state, which ends at {iso(whole_until)}"
 
 
 def _log_of(entry: StateRecord) -> str:

@@ -114,7 +114,7 @@ def commands(row: Row, script: str = "") -> list[str]:
 
 def named_alone(row: Row) -> set[str]:
     """The partitions without another in-sync replica that an advice names, where it names all of them."""
-    said = "alone for no other partition than "
+    said = " for no other partition than "
     named = [look["expect"].partition(said)[2] for look in row["advice"]["conditions"] if said in look["expect"]]
     return set(named[0].split(", ")) if named else set()
 

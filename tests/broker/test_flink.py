@@ -28,9 +28,9 @@ IDLE_S = 36  # beyond the difference of clocks that is reckoned with (30 s)
 SWEPT = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": "1000"}
 UNSWEPT = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": "3600000"}
 RESTORED = (
-    r"(?:This|If this) is Flink: restoring the job of orders \(subtask [01], (?:checkpoint \d|producer \d of its pool)"
-    r"\) from the checkpoint or savepoint commits the transactions which it holds and aborts the others; an abort by "
-    r"hand, its time-out at (\S+), or a cancel after which nothing is restored loses what the checkpoint counts as "
+    r"(?:This|If this) is Flink: restore the job of orders \(subtask [01], (?:checkpoint \d|producer \d of its pool)"
+    r"\) from the checkpoint or savepoint: this commits its transactions and aborts the others. A manual abort, "
+    r"its timeout at (\S+), or a cancel without a restore loses records that the checkpoint counts as "
     r"written"
 )
 
@@ -155,7 +155,7 @@ def test_a_restore_commits_what_is_overdue(tmp_path: Path) -> None:
         for row in found:
             assert row["evidence"]["framework"] == "Flink"
             assert re.search(RESTORED, row["remedy"])
-            assert "Do not abort it by hand" in row["remedy"]
+            assert "Do not abort it with kafka-transactions.sh" in row["remedy"]
 
         story.job.run(story.job.stored(f"chk-{LAST}"))
         assert story.missing() == []
@@ -235,9 +235,9 @@ def test_an_abort_by_hand_loses_what_it_says(job: tuple[str, str], tmp_path: Pat
         assert [row["kind"] for row in said] == ["marker-without-decision"] * 2
         assert {(row["severity"], row["partition"]) for row in said} == {("warning", 0)}
         assert {row["transactional_id"] for row in said} == ids(story.job)[0]
-        hidden = [re.findall(r"no longer shows consumers the (\d+) records? of ", row["remedy"]) for row in said]
+        hidden = [re.findall(r"consumers never see (\d+) records? at ", row["remedy"]) for row in said]
         for row in said:
-            assert "is Flink: the checkpoint that counts the records of offset" in row["remedy"]
+            assert "is Flink: the checkpoint that counts offset" in row["remedy"]
 
         story.job.run(story.job.stored(f"chk-{LAST}"))
         missing, held = story.missing(), story.held()
@@ -247,7 +247,7 @@ def test_an_abort_by_hand_loses_what_it_says(job: tuple[str, str], tmp_path: Pat
         assert [row["kind"] for row in found] == ["split-decision"] * 2
         assert of([found[0]], "split-decision", TOPIC, 0)["outcome"] == "hidden"
         assert sum(row["evidence"]["records"] for row in found) == len(missing)
-        assert all("is Flink: the checkpoint that counts the records of offset" in row["remedy"] for row in found)
+        assert all("is Flink: the checkpoint that counts offset" in row["remedy"] for row in found)
 
 
 def _starts(story: Killed, held: set[str]) -> list[str]:

@@ -56,7 +56,7 @@ def test_nothing_acts_on_what_is_not_known(condition: Condition) -> None:
 def test_steps_that_wait_are_printed_behind_what_they_wait_for(verdict: Verdict) -> None:
     check_first = check("kafka-x.sh --list", "it lists 7")
     said = text(Advice(verdict, "so it is", (KNOWN, check_first), (ABORT,)).row())
-    waits = "Take these steps only once all of this holds. "
+    waits = "Take these steps only after all conditions are confirmed. "
     assert (waits in said) == (verdict not in NOW)
     assert waits not in text(Advice(verdict, "so it is", (KNOWN,), (ABORT,)).row())
     assert said.index("it is so") < said.index(waits if waits in said else ABORT.command) <= said.index(ABORT.command)
@@ -64,8 +64,8 @@ def test_steps_that_wait_are_printed_behind_what_they_wait_for(verdict: Verdict)
 
 def test_its_text_has_all_of_it_in_reading_order() -> None:
     said = text(SAFE.row())
-    parts = ["Safe to abort: nobody will end it.", "Known: it is so (a file).", "kafka-x.sh --list",
-             "Go on only if it lists 7.", ABORT.command, "Side effects: 3 records."]  # fmt: skip
+    parts = ["Safe to abort. Nobody will end it.", "Confirmed: it is so (a file).", "kafka-x.sh --list",
+             "Continue only if it lists 7.", ABORT.command, "Side effects: 3 records."]  # fmt: skip
     assert [said.index(part) for part in parts] == sorted(said.index(part) for part in parts)
     assert said == joined(pieces(SAFE.row()))
 
@@ -135,13 +135,15 @@ def test_what_a_page_says_becomes_steps_behind_the_batch_as_kafka_prints_it() ->
     advice = repairs.in_general(found, "while it is open, wait; look at A. Tell B; end C (T.C).")
     (look,) = advice.conditions
     assert look.command == "kafka-dump-log.sh --files bank.ledger-0/00000000000000000000.log --deep-iteration"
-    for piece in look.expect.removeprefix("it shows ").split(" with "):
+    for piece in look.expect.removeprefix("the output shows ").split(" with "):
         assert piece in line
     assert [step.do for step in advice.steps] == ["look at A", "Tell B", "end C (T.C)"]
     span = f"offsets {places['baseOffset']} to {places['lastOffset']}"
     one = f"offset {places['baseOffset']}"
     many = places["lastOffset"] > places["baseOffset"]
-    assert advice.side_effects == f"until then {span if many else one} of bank.ledger-0 stay{'s' * (not many)} at risk"
+    assert (
+        advice.side_effects == f"until then {span if many else one} of bank.ledger-0 remain{'s' * (not many)} at risk"
+    )
     assert repairs.in_general(replace(found, outcome="blocked"), "while it is open, wait").steps == (
         Step("while it is open, wait"),
     )

@@ -276,7 +276,7 @@ def test_no_broker_is_stopped_while_its_replica_may_lead(tmp_path: Path) -> None
     (f,) = findings(written(defect(), tmp_path))
     assert f.advice is not None
     assert (f.advice.verdict, f.advice.acts) == (Verdict.INVESTIGATE_FIRST, False)
-    later = text(f.advice.row()).partition("only once all of this holds")[2]
+    later = text(f.advice.row()).partition("only after all conditions are confirmed")[2]
     assert f"{0:020}.index and {0:020}.txnindex" in later
     assert "never move the .txnindex alone" in f.advice.why
 

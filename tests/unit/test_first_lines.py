@@ -20,7 +20,7 @@ def abort(topic: str, partition: int, producer: int, offset: int, records: int) 
     stay = "record of it stays" if records == 1 else "records of it stay"
     return Advice(
         Verdict.SAFE_TO_ABORT, f"{records} {stay} unread",
-        (shown("no coordinator will end it", True, "the coordinator has nothing open for this id: CompleteAbort"),
+        (shown("no coordinator will complete it", True, "its transactional id is in state CompleteAbort"),
          shown("no replica in the input has a COMMIT marker for it", True, "broker 1, broker 2, broker 3"),
          check(repairs.describe_producers(topic, partition),
               f"it lists producer {producer} with CurrentTransactionStartOffset {offset}"),),
@@ -62,7 +62,7 @@ def test_it_fits_on_a_screen(count: int, most: int) -> None:
 def test_every_partition_has_its_row_with_its_fingerprint_and_its_commands() -> None:
     findings, summary = held(20)
     said = printed(findings, summary, 80)
-    assert said.count("Safe to abort: ") == 1  # each text once
+    assert said.count("Safe to abort. ") == 1  # each text once
     rows = {line.split()[-1]: line for line in said.splitlines()[4:24]}
     assert list(rows) == [f["fingerprint"][:12] for f in findings]
     whole = expanded(said)
@@ -70,9 +70,11 @@ def test_every_partition_has_its_row_with_its_fingerprint_and_its_commands() -> 
         (act,) = f["advice"]["steps"]
         (look,) = (each for each in f["advice"]["conditions"] if each["command"])
         mine = next(part for part in whole.split("\n\n") if act["command"] in part)
-        order = [mine.index(part) for part in ("Known: no coordinator will end it", look["command"], act["command"])]
+        order = [
+            mine.index(part) for part in ("Confirmed: no coordinator will complete it", look["command"], act["command"])
+        ]
         assert order == sorted(order)  # nothing acts before its conditions, and what must be seen
-        assert f"Go on only if {look['expect']}." in " ".join(mine.split())
+        assert f"Continue only if {look['expect']}." in " ".join(mine.split())
 
 
 def test_one_partition_has_whole_commands() -> None:

@@ -10,7 +10,10 @@ from types import MappingProxyType
 import pytest
 
 from auditor import cli
+from auditor.dashboards import output_formats
+from auditor.outputs import printing
 from auditor.rules.catalogue import registry
+from auditor.rules.catalogue.kinds import FORMER_IDS
 from auditor.rules.resolution.resolve import fingerprint, sign
 from auditor.rules.seen.view import Finding
 from tests import earlier
@@ -46,6 +49,32 @@ def test_every_rule_of_the_release_before_is_a_kind_with_the_fingerprints_of_the
         assert fingerprint(row, row["cluster_id"]) == row["fingerprint"], row["kind"]
         (kind,) = (kind for kind in registry.named(row["kind"]) if kind.id == row["kind"])
         assert kind in registry.load()[kind.rule].kinds
+
+
+def test_a_former_id_means_the_rule_and_its_kinds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(FORMER_IDS) == 13
+    for former, current in FORMER_IDS.items():
+        assert registry.named(former) == registry.named(current) == registry.load()[current].kinds
+        assert former not in registry.load()
+        assert former in registry.load()[current].former_ids
+        assert cli.main(["rules", former]) == 0
+        assert capsys.readouterr().out.startswith(f"{current}\n")
+
+
+def test_a_rule_that_is_its_only_kind_keeps_the_former_id_as_kind() -> None:
+    """So fingerprints, which contain the kind, do not change."""
+    assert [(kind.id, kind.rule) for kind in registry.named("offset-gap")] == [("offset-hole", "offset-gap")]
+    (kind,) = registry.named("plain-data-inside-transaction")
+    assert (kind.id, kind.rule) == ("plain-data-inside-transaction", "non-transactional-write-in-transaction")
+
+
+def test_sarif_lists_former_ids() -> None:
+    rules = printing._rules(["offset-hole", "long-open-transaction"])
+    described = [output_formats._rule(name, rule) for name, rule in rules.items()]
+    assert [(rule["id"], rule["deprecatedIds"][-1]) for rule in described] == [
+        ("offset-gap", "offset-hole"),
+        ("transaction-past-timeout", "late-transaction"),
+    ]
 
 
 def test_findings_are_signed_with_their_own_cluster() -> None:

@@ -59,7 +59,7 @@ def test_the_terminal_says_what_to_do_with_each_command_on_a_line() -> None:
     lines = printed(FOUND, samples.empty_summary(), 60).splitlines()
     start = lines.index("critical replica-divergence · lost · a-0")
     assert lines[start + 1 : start + 5] == [
-        "  Keep a-0",
+        "  Keep a-0:",
         "    kafka-dump-log.sh --files SEGMENT --print-data-log",
         "  Produce again what is missed.",
         "",

@@ -117,7 +117,7 @@ def test_what_a_cleaner_took_of_a_log_is_one_information() -> None:
     """Of a compacted topic markers are left without their data; that nothing was there before them nobody can tell."""
     (f,) = (f for f in said("clock-step5-43", "marker-without-transaction") if f.topic == "clk-kv")
     assert (f.severity, f.partition, f.evidence["count"]) == ("info", 0, 3)
-    assert f.message.endswith("closed nothing that is left: a cleaner may have taken it")
+    assert f.message.endswith("ended no remaining data: it may be compacted away")
 
 
 def test_one_setting_of_a_few_transactional_ids_is_named_each() -> None:

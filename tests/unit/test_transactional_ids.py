@@ -210,22 +210,22 @@ def test_guidance_names_framework_application_and_part(framework: Framework, sta
     assert said.startswith(f"This is {framework}: " if certain else f"If this is {framework}: ")
     assert "{app} %s" in said
     assert "part {0}" in said
-    assert ("restoring the job of" if framework is Framework.FLINK else "restart") in said
+    assert ("restor" if framework is Framework.FLINK else "restart") in said
     assert ("aborts" in said) == (status in ("open", "overdue"))
-    assert ("at its time-out, or at once by" in said) == ("at once by" in said and status == "open")  # not past it
+    assert ("at its timeout, or at once by" in said) == ("at once by" in said and status == "open")  # not past it
 
 
 @pytest.mark.parametrize("status", ["open", "overdue"])
 def test_a_leader_of_workers_is_followed_not_started_again(status: str) -> None:
     """A worker that starts reads Connect's topics to their ends, and waits for this transaction (KafkaBasedLog)."""
     leader, task = guidance(of("connect-cluster-team-a"), status), guidance(of("connect-cluster-orders-0"), status)
-    assert "let another running worker become the leader of team-a: it fences this producer" in leader
-    assert leader.endswith("that the worker that leads the group was writing has to be sent to Connect again")
+    assert "make another running worker the leader of team-a: it fences this producer" in leader
+    assert leader.endswith("the worker that leads the group was writing to Connect again")
     assert "its next producer fences this one" not in leader
     assert "restart task 0 of connector orders (connect-cluster): its next producer fences this one" in task
     assert "configuration" not in task
     for advice in (leader, task):
-        assert "a worker that starts waits until it ends" in advice.lower()
+        assert "a starting worker waits until it ends" in advice.lower()
 
 
 @pytest.mark.parametrize("name", [
@@ -283,13 +283,13 @@ def test_finding_blocked_row_and_advice_name_it(protocol: str, framework: str, t
         )
     else:
         expected = ("Flink", "team-a-jdbc", "subtask 7, checkpoint 12", "likely")
-        advice = "If this is Flink: restoring the job of team-a-jdbc (subtask 7, checkpoint 12) from the checkpoint"
+        advice = "If this is Flink: restore the job of team-a-jdbc (subtask 7, checkpoint 12) from the checkpoint"
     assert tuple(held[name] for name in COLUMNS[:4]) == expected
     for f in found:
         assert tuple(f.evidence[name] for name in COLUMNS[:4]) == expected
     for words in (text(held["advice"]), *(f.remedy for f in found)):
         assert advice in words
-        assert "end or restart its client" not in words
+        assert "Stop or restart its client" not in words
     assert f"{framework}: {expected[1]}, {expected[2]}" in who(held)
     assert f"{framework}: {expected[1]}, {expected[2]}" in who(found[0].to_dict())
     row = audit.held("blocked").to_pylist()[0]
@@ -306,7 +306,7 @@ def test_flinks_time_is_named_until_when_it_may_be_committed(tmp_path: Path) -> 
     (held,) = opened(tmp_path, as_of=BEGAN + MINUTE).blocked
     assert held["status"] == "open"
     said = text(held["advice"])
-    assert "an abort by hand, its time-out at 2026-11-21T22:41:40.000Z, or a cancel after which nothing" in said
+    assert "A manual abort, its timeout at 2026-11-21T22:41:40.000Z, or a cancel without" in said
     assert "nothing is lost" not in said
 
 
@@ -325,14 +325,14 @@ def aborted_by_hand(root: Path, name: str, start: int, *decided: str) -> list[Fi
 
 
 @pytest.mark.parametrize(("name", "again"), [
-    ("sink-0-7", "f this is Flink: the checkpoint that counts the records of offsets 0 to 2 as written never writes"),
-    ("worker", "end the records of offsets 0 to 2 again"),
+    ("sink-0-7", "f this is Flink: the checkpoint that counts offsets 0–2 as written never writes"),
+    ("worker", "Re-send offsets 0–2"),
 ])  # fmt: skip
 def test_an_abort_by_hand_hides_what_may_be_committed(name: str, again: str, tmp_path: Path) -> None:
     """Its coordinator has it open: Flink's next job commits it, and so does any client that is alive."""
     (f,) = (f for f in aborted_by_hand(tmp_path, name, BEGAN) if f.severity != "info")
     assert (f.kind, f.severity, f.offset, f.transactional_id) == ("marker-without-decision", "warning", 3, name)
-    assert f"a COMMIT of {name} no longer shows consumers the 3 records of offsets 0 to 2" in f.remedy
+    assert f"consumers never see 3 records at offsets 0–2, even if {name} commits" in f.remedy
     assert again in f.remedy
 
 
@@ -344,8 +344,8 @@ def test_an_abort_by_hand_before_a_transaction_hides_nothing_of_it(start: int, t
 
 
 @pytest.mark.parametrize(("name", "again"), [
-    ("sink-0-7", "ompensate: if this is Flink: the checkpoint that counts the records of offsets 0 to 2 as written"),
-    ("worker", "ompensate: send the records of offsets 0 to 2 again"),
+    ("sink-0-7", "f this is Flink: the checkpoint that counts offsets 0–2 as written"),
+    ("worker", "e-send offsets 0–2"),
 ])  # fmt: skip
 def test_what_an_abort_by_hand_hid_is_compensated(name: str, again: str, tmp_path: Path) -> None:
     found = aborted_by_hand(tmp_path, name, BEGAN, "PrepareCommit", "CompleteCommit")

@@ -19,7 +19,7 @@ from tests import made
 PID, BEGAN, HERE, ELSEWHERE = 7, 1_000_000, frozenset({"t-0"}), frozenset({"u-0"})
 COORDINATOR = ("__transaction_state", 0)
 COMMIT_BY_HAND = "transactionResult true"
-UNTIL_IT_ENDS = "Do not abort: wait until this transaction ends, then audit again."
+UNTIL_IT_ENDS = "Do not abort: wait until the open transaction of"
 
 
 @dataclass(frozen=True)

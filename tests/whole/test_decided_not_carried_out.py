@@ -80,8 +80,8 @@ def test_a_partition_below_its_minimum_of_replicas_in_sync_refuses_the_marker(tm
         assert f"--describe {LACKING}" in text
         assert SYNCED not in text
         assert "ring broker 2 or 3 back" in text
-        assert "another coordinator changes nothing before" in text
-        assert "Do not abort it by hand" in text
+        assert "Another coordinator does not help before" in text
+        assert "Do not abort it with kafka-transactions.sh" in text
         assert "kafka-leader-election" not in text
 
 
@@ -114,7 +114,7 @@ def test_where_all_markers_are_written_only_the_clients_of_the_id_wait(
     assert f.message.endswith(f"and only clients of {BUSY} wait")
     assert (f"{STATE_LOG} takes no record (1 in sync, {MINIMUM} is 2)" in f.message) == short
     assert (SYNCED in remedy(f), LACKING in remedy(f)) == (False, True)
-    assert ("its coordinator then completes it by itself" in remedy(f)) == short
+    assert ("the coordinator then completes it by itself" in remedy(f)) == short
     assert not [r for r in opened(bank.lab.root, as_of=DECIDED + 16 * MINUTE_MS).blocked if r["partition"] == 1]
 
 
@@ -133,7 +133,7 @@ def test_a_coordinator_below_its_minimum_cannot_abort_what_is_overdue(tmp_path: 
     bank = Bank(tmp_path, PARTITION)
     tell(bank, STATE_LOG, (1,), OF_THREE)
     (f,) = [f for f in bank.findings(BUSY_SINCE + 60 * MINUTE_MS) if f.kind == "timeout-not-enforced"]
-    assert "ring broker 2 or 3 back, so that enough replicas of __transaction_state-1 are in sync" in remedy(f)
+    assert "estore broker 2 or 3, so that enough replicas of __transaction_state-1 are in sync" in remedy(f)
 
 
 HOUR_MS, NOW = 60 * MINUTE_MS, DECIDED

@@ -29,7 +29,7 @@ from tests.whole.test_copied_one_by_one import copied_until, newest_time
 from tests.whole.test_never_in_flight import Running
 
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
-OVERDUE = {"timeout-not-enforced", "long-open-transaction", "lso-stuck", "late-transaction"}
+OVERDUE = {"timeout-not-enforced", "long-open-transaction", "lso-stuck"}
 APP, OTHER = 100, 200  # producer ids
 COMMIT = struct.pack(">hh", 0, 1)  # key of a control record
 COORDINATOR = "__transaction_state-0"

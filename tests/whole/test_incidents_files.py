@@ -97,7 +97,7 @@ def test_truncated_tail(tmp_path: Path, name: str) -> None:
     assert [a["rule"] for a in f.evidence["also"]] == ["checkpoint-beyond-log-end"]
     assert f"cuts its log at offset {log.end} when it starts" in f.remedy
     zookeeper = name.startswith("2.8")  # which alone knows how many replicas there are
-    assert ("here is no other replica: read the copy" in f.remedy) != zookeeper
+    assert ("o other replica exists: read the truncated part" in f.remedy) != zookeeper
     assert ("where there is one" in f.remedy) == zookeeper
 
 
@@ -114,7 +114,7 @@ def test_a_torn_append_behind_the_high_watermark(tmp_path: Path, live: bool) -> 
     if live:
         assert f.remedy.startswith("Nothing to do: the high watermark is not in it")
     else:
-        assert f.remedy.startswith("Investigate first: do not start the broker before the file is repaired")
+        assert f.remedy.startswith("Investigate first: do not start the broker before you repair the file")
         assert "Move .kafka_cleanshutdown out of the log directory" in f.remedy
 
 

@@ -57,7 +57,7 @@ REBUILT = {
     ("*/*.txnindex", REMOVED): "TransactionIndex, by LogSegment.recover; reported where aborted records show",
     ("*/*.txnindex", EMPTIED): "TransactionIndex, by LogSegment.recover; reported where aborted records show",
     ("*/*.snapshot", REMOVED): "UnifiedLog.rebuildProducerState",
-    ("*/*.snapshot", EMPTIED): "UnifiedLog.rebuildProducerState; a warning of wrong-snapshot where it is read",
+    ("*/*.snapshot", EMPTIED): "UnifiedLog.rebuildProducerState; producer-snapshot-mismatch (warning) where it is read",
     ("log-start-offset-checkpoint", EMPTIED): "LogManager.checkpointLogStartOffsets: empty where none was raised",
     ("cleaner-offset-checkpoint", EMPTIED): "LogCleanerManager.updateCheckpoints: empty before the first cleaning",
     ("__cluster_metadata-*/*.checkpoint", REMOVED): "MetadataLoader: the log is read from its first offset",

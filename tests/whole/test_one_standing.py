@@ -139,8 +139,8 @@ def of_terminal(findings: list[dict[str, Any]], summary: dict[str, Any]) -> None
     for paragraph in expanded(text).split("\n\n"):
         for act in re.findall(r"kafka-transactions.sh \S+ \S+ abort .*", paragraph):
             before = paragraph.partition(act)[0]
-            assert "Known: no coordinator will end it" in before
-            assert "Go on only if it lists producer" in before
+            assert "Confirmed: no coordinator will complete it" in before
+            assert "Continue only if the output lists producer id" in before
     for row in red:
         assert re.search(rf"^{re.escape(shown(row, lines))} ", text, re.M), row["topic"]
 

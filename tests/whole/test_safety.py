@@ -93,7 +93,7 @@ def test_indexes_are_rebuilt_only_where_the_start_cuts_nothing() -> None:
     advised = [f for f in found if f.kind in ("index-mismatch", "aborted-transaction-not-indexed") and f.remedy]
     assert advised
     for finding in advised:
-        assert "since the start would cut it there" in finding.remedy
+        assert "the start would truncate the log there" in finding.remedy
         assert "delete" not in finding.remedy
         conditions = finding.advice.conditions if finding.advice else ()
         assert finding.advice is None or finding.advice.acts == all(each.holds or each.command for each in conditions)
@@ -121,7 +121,7 @@ def test_a_decided_abort_without_its_marker_stays_to_be_aborted(tmp_path: Path) 
     audit = changed.audit()
     assert verdict_of(audit.blocked[0]) == SAFE
     assert [f.partition for f in about(audit)] == [1]
-    assert "records of a transaction that ended in ABORT stay unread" in about(audit)[0].remedy
+    assert "records of an already aborted transaction" in about(audit)[0].remedy
 
 
 def test_late_data_behind_its_marker_is_to_be_aborted() -> None:
@@ -195,7 +195,7 @@ def test_no_start_as_after_a_crash_is_asked_for(tmp_path: Path, wrong: str, verd
     ("in_sync", "says"),
     [
         ((1,), ""),
-        ((1, 2, 3), "no replica of broker 2 and 3 has the marker (in sync, and not in the input: audit them first)"),
+        ((1, 2, 3), "no replica of broker 2 and 3 has the marker (in the ISR, but not in the input: audit them first)"),
     ],
 )
 def test_replicas_that_were_not_audited_are_asked_first(tmp_path: Path, in_sync: tuple[int, ...], says: str) -> None:
@@ -223,7 +223,7 @@ def test_no_marker_is_to_be_written_by_hand_where_the_input_may_lack_it(tmp_path
     assert verdict_of(row) == KEEP
     assert not about(audit)
     assert not [f for f in audit.findings if "WriteTxnMarkers" in f.remedy]
-    assert "may be there already" in row["remedy"]
+    assert "may exist already" in row["remedy"]
 
 
 @pytest.mark.parametrize("days", [0, 26])
@@ -242,10 +242,10 @@ def test_a_two_phase_commit_is_not_said_to_end_by_itself(days: int) -> None:
     assert held
     for row in held:
         assert row["advice"]["verdict"] == "notify_owner"
-        assert row["advice"]["why"].startswith("it has no time-out")
-        assert "Do not abort it by hand" in row["remedy"]
+        assert row["advice"]["why"].startswith("a two-phase commit has no timeout")
+        assert "Do not abort it with kafka-transactions.sh" in row["remedy"]
         assert ABORT not in row["remedy"]
-        assert answers.standing_text(answers.Open(row)).startswith("it has no time-out")
+        assert answers.standing_text(answers.Open(row)).startswith("a two-phase commit has no timeout")
 
 
 @pytest.mark.parametrize(("protocol", "by_producer"), [("2.3", True), ("3.6", False), (None, True)])

@@ -32,7 +32,7 @@ from tests.controller_records import Controller
 from tests.facts import opened
 from tests.forge import Forged, Lab, marker
 
-LOOK, NO_LEADER = "kafka-topics.sh --bootstrap-server B --describe", "bring a leader of bank.audit-1 back: start broker"
+LOOK, NO_LEADER = "kafka-topics.sh --bootstrap-server B --describe", "restore a leader of bank.audit-1: start broker"
 LEAD = "Make broker 2 the leader: put it first among the replicas of bank.audit-1"
 ELECT = "kafka-leader-election.sh --bootstrap-server B --election-type"
 # Nothing that is printed may elect a replica that is not in sync, write offsets, or take a folder away where no other
@@ -158,7 +158,7 @@ def test_without_a_leader_one_is_brought_back_first(tmp_path: Path, state: str, 
     assert verdict == waits.get(expected, expected)  # nobody takes a marker, nor can be asked
     assert "a broker leads bank.audit-1 (__cluster_metadata)" in remedy or state.startswith("Prepare")
     assert f"irst {NO_LEADER} {' or '.join(map(str, isr))}, in sync by the metadata" in remedy
-    assert "never by an unclean election" in remedy
+    assert "Do not use an unclean election" in remedy
     at = remedy.index(NO_LEADER)
     assert all(remedy.find(then) < 0 or remedy.index(then) > at for then in (" abort --topic", "elect", MARKER))
     decided = state.startswith("Prepare")  # then nothing about it is normal
@@ -186,7 +186,7 @@ def test_a_marker_of_another_lineage_makes_no_leader(tmp_path: Path, state: str,
     verdict, remedy, texts = read(tmp_path, state, below, of_another_lineage)
     assert LEAD not in "".join(texts.values())
     if verdict == COMMIT and "stuck" in STATES[state]:
-        assert "broker 2 has the marker, but must not lead: its log is another one from offset 6 on" in remedy
+        assert "broker 2 has the marker, but must not lead: its log diverges from offset 6 on" in remedy
         assert MARKER in remedy
     if state == "id unknown" and not below:
         assert verdict == COMMIT
@@ -219,7 +219,7 @@ def test_a_leader_that_lacks_records_is_replaced_only_by_one_in_sync(tmp_path: P
     lab_time = opened(tmp_path).as_of
     for isr, says in (
         ((1, 2, 3), LEAD),
-        ((1, 3), "broker 2 has them, but must not lead: it is not in sync (in sync: 1 or 3)"),
+        ((1, 3), "broker 2 has them, but must not lead: it is not in the ISR (1 or 3)"),
     ):
         controller = Controller(tmp_path / "broker-1", lab_time)
         controller.partition(PARTITION, isr=isr, replicas=(1, 2, 3))

@@ -16,7 +16,7 @@ from tests.audited import above_info, audit_folder
 from tests.bare_broker import finish
 from tests.whole.test_failed_appends import SECOND, Story
 
-GONE, VISIBLE = "gone for read_committed readers", "visible though aborted"
+GONE, VISIBLE = "read_committed consumers miss committed records", "consumers see aborted records"
 
 
 class Skipping(Story):

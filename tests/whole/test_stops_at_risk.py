@@ -29,7 +29,7 @@ def test_the_remedy_names_what_its_stop_puts_at_risk(tmp_path: Path) -> None:
     ids = first.partition("end the transactions of ")[2].partition(", then stop")[0].split(", ")
     assert {"re-c", "h-a"} <= {*ids} <= {*corpora.manifest(CORPUS)["transaction_state_last_values"]}
     assert ", then stop their producers: " in first
-    assert second.endswith("only when these commands show each of them Empty, CompleteCommit or CompleteAbort")
+    assert second.endswith("only when these commands show each id as Empty, CompleteCommit or CompleteAbort")
     assert f"kafka-transactions.sh --bootstrap-server B describe --transactional-id {ids[0]}" in rest
     assert rest[-1].startswith("stop broker 1, move two-0 away")
     assert found.advice.afterwards.startswith("Audit again after the start in any case")
