@@ -372,8 +372,8 @@ SCALARS = tuple(name for name in FIELDS if name not in ("evidence", "advice"))
 class Findings(TabularSequence[Finding]):
     """The findings of an audit in the contract's order (critical first): an immutable sequence of :class:`Finding`.
 
-    As Arrow it is the table ``findings``: the contract's fields, ``timestamp`` as a timestamp, ``evidence`` and
-    ``advice`` as JSON text, and ``cluster_id``, ``run_id``, ``confidence``. A notebook shows it as a table.
+    As Arrow it is the table ``findings`` (docs/tables.md): the contract's fields with ``timestamp`` as a timestamp,
+    ``advice`` as a struct, and ``evidence`` as columns and a map. A notebook shows it as a table.
     """
 
     def __init__(self, findings: Sequence[Finding], table: pa.Table, session: Session = no_session) -> None:

@@ -345,9 +345,9 @@ def _findings_rows(audit: Audited) -> Iterator[Fields]:
 
 def _typed(evidence: Values) -> Fields:
     """Evidence as columns of the table: its common keys, and a map of the others; what is no text as JSON."""
-    said = {name: v if v is None or isinstance(v, str) else _json(v) for name, v in sorted(evidence.items())}
-    common = {name: (evidence if kind is int else said).get(name) for name, kind in COMMON.items()}
-    return common | {"evidence": {name: text for name, text in said.items() if name not in COMMON}}
+    as_text = {name: v if v is None or isinstance(v, str) else _json(v) for name, v in sorted(evidence.items())}
+    common = {name: (evidence if kind is int else as_text).get(name) for name, kind in COMMON.items()}
+    return common | {"evidence": {name: text for name, text in as_text.items() if name not in COMMON}}
 
 
 def _json(value: object) -> str:

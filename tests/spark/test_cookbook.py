@@ -53,3 +53,18 @@ def test_a_table_is_the_same_by_either_way(name: str, spark: SparkSession) -> No
     loosely = {"ignore_nullable": True, "ignore_metadata": True, "ignore_row_order": name != "findings"}
     for frame in (table.to_spark(), table.to_spark(spark)):
         assert_df_equality(frame, local(spark, expected), **loosely)
+
+
+def test_sql_reaches_evidence_and_advice(spark: SparkSession) -> None:
+    """By either engine what findings.jsonl has."""
+    text = "SELECT fingerprint, batches, evidence['class'] AS class, advice.verdict AS verdict FROM findings"
+    given = {"as_of": corpora.manifest("hanging-36")["copied_at"]}
+    with auditor.open(corpora.unpack("hanging-36"), master="inline[1]", **given) as inline:
+        by_duckdb, lines = inline.sql(text).to_dicts(), inline.findings.to_dicts()
+    assert by_duckdb == on_spark("hanging-36", spark).sql(text).to_dicts()
+    assert by_duckdb == [
+        {"fingerprint": line["fingerprint"], "batches": line["evidence"].get("batches"),
+         "class": line["evidence"].get("class"), "verdict": (line["advice"] or {}).get("verdict")}
+        for line in lines
+    ]  # fmt: skip
+    assert {row["class"] for row in by_duckdb} > {None}

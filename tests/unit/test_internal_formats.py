@@ -29,7 +29,14 @@ from auditor.connectors.codec.group_topics import (
 )
 from auditor.connectors.codec.remote_log_metadata import decode_remote_log_metadata
 from auditor.connectors.codec.structs import as_printed
-from auditor.connectors.schema import GROUP_METADATA, OFFSET_COMMITS, REMOTE_LOG_METADATA, SHARE_GROUP_STATE, from_rows
+from auditor.connectors.schema import (
+    GROUP_METADATA,
+    OFFSET_COMMITS,
+    REMOTE_LOG_METADATA,
+    RENAMED,
+    SHARE_GROUP_STATE,
+    from_rows,
+)
 from tests import formats
 from tests.conftest import NIGHTLY
 from tests.unit import client_encoding
@@ -322,4 +329,5 @@ def test_rows_are_those_of_the_tables() -> None:
     _n, folder, _s = next(formats.printed("__remote_log_metadata"))
     remote, _ = decode_remote_log_metadata(next(iter(reads(folder).values())).value)
     assert remote is not None
-    assert list(remote._fields) == REMOTE_LOG_METADATA.names[9:]
+    columns = RENAMED["remote_log_metadata"]
+    assert [columns.get(name, name) for name in remote._fields] == REMOTE_LOG_METADATA.names[9:]
