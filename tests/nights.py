@@ -97,15 +97,16 @@ def make(history: Path, killed: tuple[int, int]) -> None:
             publish(history, cluster, night)
 
 
+# By cluster: name, runs, errors by ``runs``, errors by ``findings``, transactions, lag, last evaluation.
 BY_CLUSTER = """
-SELECT r.cluster_id, max(r.cluster_name) AS cluster_name, count(*) AS runs, sum(r.error) AS errors,
-  (SELECT count(*) FROM findings f WHERE f.cluster_id = r.cluster_id) AS findings,
-  (SELECT sum(t.transactions) FROM transaction_totals t WHERE t.cluster_id = r.cluster_id AND t.outcome = 'ABORT')
-    AS aborted,
-  (SELECT sum(t.transactions) FROM transaction_totals t WHERE t.cluster_id = r.cluster_id) AS transactions,
-  (SELECT sum(l.offsets) FROM lag_totals l WHERE l.cluster_id = r.cluster_id) AS lag,
-  max(r.as_of) AS last
-FROM runs r GROUP BY r.cluster_id ORDER BY r.cluster_id
+WITH r AS (SELECT cluster_id, max(cluster_name) AS name, count(*) AS runs, sum(error) AS errors, max(as_of) AS last
+           FROM runs GROUP BY cluster_id),
+     f AS (SELECT cluster_id, count(*) AS findings FROM findings GROUP BY cluster_id),
+     t AS (SELECT cluster_id, sum(CASE WHEN outcome = 'ABORT' THEN transactions END) AS aborted,
+                  sum(transactions) AS ended FROM transaction_totals GROUP BY cluster_id),
+     l AS (SELECT cluster_id, sum(offsets) AS lag FROM lag_totals GROUP BY cluster_id)
+SELECT cluster_id, name, runs, errors, findings, aborted, ended, lag, last
+FROM r JOIN f USING (cluster_id) JOIN t USING (cluster_id) JOIN l USING (cluster_id) ORDER BY cluster_id
 """
 TABLES = ("runs", "findings", "transaction_totals", "lag_totals")
 

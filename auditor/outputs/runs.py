@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileInfo
 
 from auditor.base import user_input
-from auditor.base.at_rest import MOST_OF_SUMMARY, Fields, Json, Values, parsed, pieces
+from auditor.base.at_rest import MOST_OF_SUMMARY, Fields, Json, Values, parsed
 from auditor.base.errors import AuditFailure, AuditInputError, Made, StoreTrouble
 from auditor.base.words import few, plural
 from auditor.connectors import schema
@@ -129,7 +129,7 @@ def _stage(
         pq.write_table(table.replace_schema_metadata({MARK: str(SCHEMA_VERSION)}), content)
         files[name] = [_put(staged, f"{name}/{attempt}.parquet", content.getvalue(), table.num_rows)]
     if summary is not None:
-        text = "".join(pieces(summary)).encode("utf-8", "replace")
+        text = json.dumps(summary, ensure_ascii=False, default=list).encode("utf-8", "replace")  # in its own order
         files[SUMMARY] = [_put(staged, f"{SUMMARY}-{attempt}.json", text, 1)]
     manifest = json.dumps(asdict(replace(run, files=files)), indent=1, sort_keys=True) + "\n"
     staged.put(f"{MANIFEST}-{attempt}.json", manifest.encode())
