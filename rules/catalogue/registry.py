@@ -155,7 +155,7 @@ class Kind:
         return not self.needs or any(need in has for need in self.needs)
 
     def completed(self, findings: Iterable[Finding]) -> Iterator[Finding]:
-        """Yield its findings with its rule and kind, and with outcome, source and advice if they have none of their own.
+        """Yield its findings with rule and kind, and with outcome, source and advice if they have none of their own.
 
         Errors: AssertionError for a finding of another kind, or with an outcome that the kind does not declare.
         """
