@@ -80,20 +80,20 @@ def _farthest(several: list[Finding], brokers: tuple[int, ...]) -> Finding:
     return f
 
 
-@rule(RULE, when={"info": "where two brokers differ by 30 s or less, or one marker alone shows it"}, together=_once)
+@rule(RULE, when={"info": "if two brokers differ by 30 s or less, or only one marker shows it"}, together=_once)
 def clock_skew(log: LogView) -> Iterator[Finding]:
-    """The clocks of two brokers differ, or one broker's went back
+    """The clocks of two brokers differ, or one broker's clock jumped back
 
-    Checks: a marker is written after its decision, and before its coordinator writes that the transaction is complete.
-    Pairs that show another order by more than a second tell how far the clocks of the coordinator's broker and of the
-    partition's leader are apart, at least; what one broker wrote later with earlier times (markers, LogAppendTime)
-    tells that its own clock went back. Reported once per wrong clock, over all partitions, with the idle times of
-    producers that such a step explains. The right clock is that of most brokers, otherwise the one in the middle.
-    Why it matters: transactions are timed out, ids and producers expire, and records are retained by these clocks. What
-    this audit concludes from times is no finer than that, and is said with less confidence.
-    Can be wrong: one marker alone that was written by hand later looks like it (then info), and so does a directory
-    that was put together from two clusters.
-    What to do: look at the time service (chronyc tracking) of the brokers that it names; let clocks be slewed, not set.
+    Checks: a marker is written after its decision, and before its coordinator completes the transaction. Pairs with
+    another order by more than a second show the least difference between the clocks of the coordinator's broker and of
+    the partition's leader. If a broker wrote earlier times later (markers, LogAppendTime), its own clock jumped back.
+    It is reported once per wrong clock, over all partitions, with the idle times of producers that the jump explains.
+    The right clock is that of most brokers, otherwise the median one.
+    Why it matters: these clocks control transaction timeouts, expiration and retention. Conclusions of this audit from
+    times are less certain then.
+    Can be wrong: a single marker that an operator wrote later looks like it (then info), and so does a directory
+    assembled from two clusters.
+    What to do: check the time service (chronyc tracking) of the named brokers; slew clocks instead of setting them.
     Source: TransactionMarkerChannelManager, KafkaApis.handleWriteTxnMarkersRequest
     """
     if log.topic in (METADATA_TOPIC, TRANSACTION_STATE) or log.leader.text:
@@ -150,10 +150,10 @@ def _said(evidence: ClockSkewEvidence) -> str:
     by, partitions = evidence["ahead_ms"], plural(evidence["partitions"], "partition")
     since = f"since {evidence['since']} by the clock of broker {evidence['since_by']}"
     if it in others:
-        return f"The clock of broker {it} went back by {duration(by)} ({since}, before it did; seen in {partitions})"
+        return f"Clock of broker {it} jumped back by {duration(by)} at {evidence['since']} (seen in {partitions})"
     word = "ahead of" if by > 0 else "behind"
     whose = f"{'broker' if len(others) == 1 else 'brokers'} {few(others)} ({since}; seen in {partitions})"
-    return f"The clock of broker {it} is at least {duration(abs(by))} {word} that of {whose}"
+    return f"Clock of broker {it} is at least {duration(abs(by))} {word} that of {whose}"
 
 
 def _decided_by(log: LogView, named: NamedTransactions, window: np.void) -> int | None:
@@ -208,11 +208,11 @@ def when(time: Any) -> str | int:
 def timestamp_out_of_range(log: LogView) -> Iterator[Finding]:
     """Record timestamps are impossible or beyond the topic's limits
 
-    Checks: CreateTime stamps below -1, or before the append by more than message.timestamp.before.max.ms, or after it
-    by more than message.timestamp.after.max.ms; message.timestamp.difference.max.ms stands in for whichever is unset
-    (until 3.9; up to 3.5 it is the only limit). Too old is said by the newest broker-written time at or before the
-    batch, too far ahead by the next one behind it, with five minutes of grace.
-    Why it matters: retention and look-up by time go wrong; leaders refuse them as INVALID_TIMESTAMP.
+    Checks: a CreateTime timestamp is below -1, more than message.timestamp.before.max.ms before the append, or more
+    than message.timestamp.after.max.ms after it. message.timestamp.difference.max.ms replaces an unset limit (until
+    3.9; up to 3.5 it is the only limit). The newest broker-written time at or before the batch shows old ones, the next
+    one after it shows those ahead, with five minutes of grace.
+    Why it matters: retention and lookup by time are wrong. Leaders refuse such records as INVALID_TIMESTAMP.
     Can be wrong: the limits were changed since; the time of the append is an estimate.
     What to do: correct the producers' clocks; set the limits.
     Source: KIP-467, KIP-937; LogValidator
@@ -230,7 +230,7 @@ def timestamp_out_of_range(log: LogView) -> Iterator[Finding]:
         e = run[0]
         newest = accepted_times(e["broker_time"] + TOLERANCE_MS, FAR_MS, after)[1]
         if e["timestamp"] > newest:
-            what = f"{iso(int(e['timestamp']))} lies ahead of the broker"
+            what = f"{iso(int(e['timestamp']))} is ahead of the broker"
             yield _odd_time(log, run, what, e["timestamp"], "ahead", newest=newest)
     ahead = log.leader.ahead
     if (
@@ -247,12 +247,12 @@ def timestamp_out_of_range(log: LogView) -> Iterator[Finding]:
 def at_ahead(log: LogView, ahead: LargestCreateTime, **evidence: object) -> Finding:
     """Make the finding about such a batch."""
     stamp = iso(ahead.time) or ahead.time
-    who = f"producer {ahead.producer_id}" if ahead.producer_id >= 0 else "a producer without id"
+    who = f"producer id {ahead.producer_id}" if ahead.producer_id >= 0 else "a producer without id"
     has_producer = ahead.producer_id >= 0
     return log.finding(
         "warning",
-        f"Records of {who} in {log.name} at offset {ahead.base_offset} are stamped {stamp}, ahead of all that the "
-        "brokers wrote",
+        f"Records of {who} in {log.name} at offset {ahead.base_offset} have timestamp {stamp}, ahead of all "
+        "broker-written times",
         segment=ahead.segment,
         offset=ahead.base_offset,
         last_offset=ahead.last_offset,
@@ -297,12 +297,11 @@ def _odd_time(log: LogView, run: list[Event], what: str, time: int, kind: str, n
 
 @rule("batch-timestamp-mismatch")
 def batch_timestamp_mismatch(log: LogView) -> Iterator[Finding]:
-    """A batch's times are not those of its records
+    """The largest timestamp of a batch does not match its records
 
-    Checks: in a CreateTime batch that was never cleaned, the header's largest timestamp is not the largest of its
-    records. The base timestamp is what the records count from, and need not be the first one's: kafkajs writes the
-    smallest.
-    Can be wrong: cleaned batches (nothing is said there).
+    Checks: in a CreateTime batch that was never compacted, the header's largest timestamp differs from the largest of
+    its records. The base timestamp need not be that of the first record: kafkajs writes the smallest.
+    Can be wrong: compacted batches (not reported).
     What to do: write the records again; report the client library.
     Source: KIP-32; LogValidator
     """
@@ -311,8 +310,8 @@ def batch_timestamp_mismatch(log: LogView) -> Iterator[Finding]:
         stated, expected = when(e["timestamp"]), when(e["found_max_timestamp"])
         yield log.at_event(
             "warning",
-            f"The largest time is stated as {stated} in {plural(len(run), 'batch')} of {log.name} from offset "
-            f"{e['base_offset']} on, while the records say {expected}",
+            f"The largest timestamp is {stated} in {plural(len(run), 'batch')} of {log.name} from offset "
+            f"{e['base_offset']} on, but {expected} in the records",
             e,
             last_offset=run[-1]["last_offset"],
             evidence={

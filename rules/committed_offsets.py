@@ -513,8 +513,8 @@ def zombie_offset_commit(log: LogView) -> Iterator[Finding]:
     id was initialised again. The evidence has the five steps of the KIP, the members that owned the partition, and the
     group.instance.id of static ones.
     Why it matters: two instances processed the same input. Their output is stored twice, and the offset may have moved
-    backwards. KIP-447 fences this, but only for clients that send their group metadata. Under KIP-848 brokers check only
-    the member's epoch; since 4.3 any epoch from the assignment of the partition on is valid (KIP-1251).
+    backwards. KIP-447 fences this, but only for clients that send their group metadata. Under KIP-848 brokers check
+    only the member's epoch; since 4.3 any epoch from the assignment of the partition on is valid (KIP-1251).
     Can be wrong: the producer kept the partition, and the other one committed it by mistake; members of one application
     share a pool, and one of them is new. With static members, the same group.instance.id in both generations means two
     processes with one id. The owners in a KIP-848 group with more than one topic are unknown, since its records have
@@ -594,15 +594,13 @@ def _finding(log: LogView, zombie: Zombie, since: str, times: int = 1) -> Findin
     behind, generation = first is rival, c.generation
     why = "a zombie of an older generation was not fenced"
     if generation is None or not generation.classic:
-        why = f"member {zombie.owner_before} had given the partition up to {zombie.owner}"
+        why = f"the partition had moved from member {zombie.owner_before} to {zombie.owner}"
     if not zombie.grave:
-        why = f"a zombie, or two producers of one pool, which the group's records do not tell{_times(times)}"
+        why = f"a zombie, or two producers of one pool (the group's records do not show which){_times(times)}"
         evidence |= {"confidence": "undecidable", "missing": "the owner of the partition", "times": times}
-    takeover = f"after {writer(log, rival)} had taken the partition over and committed {rival.value}"
+    takeover = f"after {writer(log, rival)} took the partition over and committed {rival.value}"
     if not behind:
-        takeover = (
-            f"of a transaction that is older than the generation in which {writer(log, rival)} took the partition over"
-        )
+        takeover = f"in a transaction older than the generation in which {writer(log, rival)} took the partition over"
     severity = "error" if first.record_offset >= whole_from(log) else lowered("error")
     return at_commit(
         log,

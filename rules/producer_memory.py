@@ -88,18 +88,18 @@ def known_peaks(replica: ReplicaFacts, expiration_ms: int) -> list[Peak]:
     "producer-state-memory",
     when={
         "warning": "above 100,000 producers or 256 MiB",
-        "info": "else",
+        "info": "otherwise",
     },
 )
 def producer_state_memory(log: LogView) -> Iterator[Finding]:
-    """A partition's producer state takes much of the broker's memory
+    """A partition's producer state uses much broker memory
 
-    Checks: the number of producers that the broker had in memory at the peak of the replay, each from its first batch
-    until it expires, at 224 bytes a producer and 40 a cached batch; reported from 10,000 producers of a partition on.
-    'auditor what-if' says it for whole brokers, whatever their size.
-    Can be wrong: the bytes are an estimate; producers may expire sooner than the settings in the input say.
-    What to do: find the short-lived producers; watch the metric kafka.server:type=ReplicaManager,name=ProducerIdCount;
-    from 3.4 on a lower producer.id.expiration.ms lets brokers forget them sooner.
+    Checks: the number of producers in the broker's memory at the peak of the replay, each from its first batch until it
+    expires. The estimate is 224 bytes per producer and 40 per cached batch. It is reported from 10,000 producers of a
+    partition on. 'auditor what-if' reports it for whole brokers of any size.
+    Can be wrong: the bytes are an estimate; producers may expire earlier than by the settings in the input.
+    What to do: find the short-lived producers; check the metric kafka.server:type=ReplicaManager,name=ProducerIdCount;
+    from 3.4 on, lower producer.id.expiration.ms, so that they expire earlier.
     Source: KIP draft on keeping only the latest batch
     """
     if len(log.leader.producers) < WORTH_KNOWING:  # as of nearly all
@@ -121,7 +121,7 @@ def producer_state_memory(log: LogView) -> Iterator[Finding]:
         },
         advice=_fewer(
             log,
-            "find the short-lived producers, and watch the metric "
+            "Find the short-lived producers, and check the metric "
             "kafka.server:type=ReplicaManager,name=ProducerIdCount",
         ),
     )
@@ -131,7 +131,7 @@ def _fewer(log: LogView, first: str) -> Advice:
     # Before 3.4 the only setting also expires transactional ids.
     by_id = {release.expiration_setting == policies.BY_ID for release in log.cluster.release(log.leader.broker_id).rows}
     from_then = "" if by_id == {True} else "from 3.4 on, "
-    lower = f"; {from_then}lower {policies.BY_ID}, after which an idle one is forgotten" if True in by_id else ""
+    lower = f"; {from_then}lower {policies.BY_ID}, after which an idle producer id expires" if True in by_id else ""
     return Advice(Verdict.INVESTIGATE_FIRST, afterwards=first + lower)
 
 
@@ -159,13 +159,13 @@ def broker_memory(log_dir: str, broker_id: int | None, now: Peak, drafted: Peak)
 
 @rule("short-lived-producers")
 def short_lived_producers(log: LogView) -> Iterator[Finding]:
-    """Producers come and go with hardly a batch each
+    """Many short-lived producers with hardly any batches
 
-    Checks: a thousand or more producer ids that wrote three batches or fewer to the partition, all begun in one day.
-    Can be wrong: functions that are meant to be short-lived.
-    What to do: share producers between requests. With transactional ids use a few of them again: they need idempotence;
-    without, enable.idempotence=false gives them no producer id, where duplicates do no harm. From 3.4 on a lower
-    producer.id.expiration.ms lets brokers forget them sooner.
+    Checks: a thousand or more producer ids wrote three batches or fewer to the partition, and all began in one day.
+    Can be wrong: functions that are short-lived by design.
+    What to do: share producers between requests. Reuse a few transactional ids, which need idempotence. Without
+    transactions, set enable.idempotence=false if duplicates do no harm: such producers have no producer id. From 3.4
+    on, lower producer.id.expiration.ms, so that they expire earlier.
     Source: KIP draft on keeping only the latest batch, KIP-360
     """
     p = log.leader.producers
@@ -189,7 +189,7 @@ def short_lived_producers(log: LogView) -> Iterator[Finding]:
     transactional = int(np.count_nonzero(short["transactional"][start : start + count]))
     yield log.finding(
         "warning",
-        f"{count} producers began in {log.name} within a day and wrote {SHORT_BATCHES} batches or fewer each",
+        f"{count:,} producers began in {log.name} within a day and wrote {SHORT_BATCHES} batches or fewer each",
         offset=int(short["first_offset"][start : start + count].min()),
         last_offset=int(short["data_last_offset"][start : start + count].max()),
         time_ms=log.time(first),
@@ -207,33 +207,33 @@ def short_lived_producers(log: LogView) -> Iterator[Finding]:
 
 def _shared(plain: int, transactional: int) -> str:
     # A client refuses a transactional.id with enable.idempotence=false.
-    steps = ["share producers between requests"]
-    steps += [f"use a few transactional ids again ({transactional} of these have one)"] if transactional else []
-    steps += [f"set enable.idempotence=false where duplicates do no harm ({plain} of these)"] if plain else []
+    steps = ["Share producers between requests"]
+    steps += [f"reuse a few transactional ids ({transactional} of these have one)"] if transactional else []
+    steps += [f"set enable.idempotence=false if duplicates do no harm ({plain} of these)"] if plain else []
     return "; ".join(steps)
 
 
 @rule(
     "unknown-producer-exposure",
     when={
-        "warning": "on brokers before 2.4 and for idle ones",
-        "info": "else",
+        "warning": "on brokers before 2.4, and for idle producers",
+        "info": "otherwise",
     },
 )
 def unknown_producer_exposure(log: LogView) -> Iterator[Finding]:
-    """A producer whose state a broker may forget, or has forgotten, before its next write
+    """A producer id may expire, or has expired, before its next write
 
-    Checks: producers all of whose batches lie below the log start, known from the file or a snapshot, that have not
-    written since or began again at sequence 0 in the same epoch; and producers that still write and twice or more were
-    idle for over 80 % of the expiration. Producers idle beyond the expiration are left out.
-    Why it matters: brokers before 2.4 forget a producer with its last batch, also where its end marker is retained, and
-    refuse its next one with UNKNOWN_PRODUCER_ID (0.11, which keeps it while the marker is there, with
-    OUT_OF_ORDER_SEQUENCE_NUMBER); later ones keep it until it expires, but a new replica or a lost snapshot forgets it
-    as well.
-    Can be wrong: CreateTime stamps; a producer that was closed and will never write again; 0.11 is taken for 1.0 where
-    no snapshot shows an end marker.
-    What to do: where a next write will be refused, keep records (retention.ms) for longer than the producer is idle, or
-    upgrade the brokers; where it nearly expires, let it write more often. Else nothing.
+    Checks: all batches of a producer are below the log start, by the file or a snapshot, and it has not written since
+    or restarted at sequence 0 in the same epoch. Or a producer that still writes was idle twice or more for over 80% of
+    the expiration. Producers idle past the expiration are excluded.
+    Why it matters: brokers before 2.4 expire a producer id with its last batch, even if its end marker is retained, and
+    refuse its next batch with UNKNOWN_PRODUCER_ID. 0.11 keeps it while the marker is stored, and refuses with
+    OUT_OF_ORDER_SEQUENCE_NUMBER. Later brokers keep it until it expires, but a new replica or a lost snapshot has no
+    state of it either.
+    Can be wrong: CreateTime timestamps; a closed producer that will never write again; 0.11 counts as 1.0 if no
+    snapshot shows an end marker.
+    What to do: if the next write will be refused, keep records (retention.ms) for longer than the producer is idle, or
+    upgrade the brokers. If it nearly expires, make it write more often. Otherwise nothing.
     Source: KIP-360
     """
     if not log.has_sequences or not len(log.leader.producers):
@@ -245,7 +245,7 @@ def unknown_producer_exposure(log: LogView) -> Iterator[Finding]:
     if len(rows) > SHOWN:
         yield log.finding(
             "warning" if log.policy().evicts_below_log_start else "info",
-            f"All batches lie below the log start of {log.name}: {plural(len(rows) - SHOWN, 'more producer')}",
+            f"All batches of {plural(len(rows) - SHOWN, 'more producer')} are below the log start of {log.name}",
             evidence={"producers": len(rows) - SHOWN, "log_start": log.leader.own_start, **_expired_by_capacity(log)},
         )
     yield from _idle(log, expiration)
@@ -268,8 +268,8 @@ def _below(log: LogView, expiration_ms: int) -> Iterator[np.void]:
         & (p["below_last_sequence"] >= 0)
         & (p["first_timestamp"] - p["below_timestamp"] < expiration_ms)
     )
-    remembered = (p["markers"] > 0) & (counts_markers(log.leader))
-    exposed = p[below & (gone | restarted) & ~remembered]
+    by_marker = (p["markers"] > 0) & (counts_markers(log.leader))
+    exposed = p[below & (gone | restarted) & ~by_marker]
     yield from exposed[np.lexsort((exposed["producer_id"], exposed["below_last_offset"]))]
 
 
@@ -278,9 +278,9 @@ def _exposed(log: LogView, row: np.void) -> Finding:
     restarted = bool(row["batches"] > 0)
     refused = "was" if restarted else "will be"
     message = (
-        f"All batches of producer {row['producer_id']} (epoch {row['below_epoch']}) up to offset "
-        f"{row['below_last_offset']} lie below the log start {log.leader.own_start}"
-        + (f"; it began again at sequence 0 at offset {row['first_offset']}" if restarted else "")
+        f"All batches of producer id {row['producer_id']} (epoch {row['below_epoch']}) up to offset "
+        f"{row['below_last_offset']} are below the log start {log.leader.own_start}"
+        + (f"; it restarted at sequence 0 at offset {row['first_offset']}" if restarted else "")
     )
     if old:
         by_snapshots = OUT_OF_ORDER_SEQUENCE_NUMBER if counts_markers(log.leader) else UNKNOWN_PRODUCER_ID
@@ -288,7 +288,7 @@ def _exposed(log: LogView, row: np.void) -> Finding:
         answer = ERRORS[by_snapshots if shown == UNKNOWN_PRODUCER_ID else shown]
         message += f": its next write {refused} refused with {answer}"
     else:
-        message += ": brokers of 2.4 or newer keep its state until it expires, a new replica knows nothing of it"
+        message += ": brokers of 2.4 or newer keep its state until it expires, but a new replica does not have it"
     return log.finding(
         "warning" if old else "info",
         message,
@@ -311,7 +311,7 @@ def _exposed(log: LogView, row: np.void) -> Finding:
 
 
 def _expired_by_capacity(log: LogView) -> dict[str, str]:
-    # Why the broker does not know the producer, where it forgets producers with their last batch.
+    # Why the broker has no state of the producer, if it expires producer ids with their last batch.
     return {FORGOTTEN_BY: RETENTION} if log.policy().evicts_below_log_start else {}
 
 
@@ -331,8 +331,8 @@ def _idle(log: LogView, expiration_ms: int) -> Iterator[Finding]:
         longest = f"{duration(row['max_idle_ms'])} of {duration(expiration_ms)}"
         yield log.finding(
             "warning",
-            f"Producer {row['producer_id']} (epoch {row['data_epoch']}) was idle {row['idle_count']} times for over "
-            f"80 % of the time after which it is forgotten ({longest}) and still writes to {log.name}",
+            f"Producer id {row['producer_id']} (epoch {row['data_epoch']}) was idle {row['idle_count']} times for over "
+            f"80% of producer.id.expiration.ms ({longest}) and still writes to {log.name}",
             offset=row["first_offset"],
             last_offset=row["data_last_offset"],
             producer_id=row["producer_id"],
@@ -352,21 +352,21 @@ def _idle(log: LogView, expiration_ms: int) -> Iterator[Finding]:
 # Producer state in the memory of running brokers (``auditor live``).
 
 
-@rule("broker-memory-differs", when={"info": "where an append of the coordinator may have failed"})
+@rule("broker-memory-differs", when={"info": "if an append of the coordinator may have failed"})
 def broker_memory_differs(log: LogView) -> Iterator[Finding]:
-    """A running broker's memory is not what its log says
+    """A running broker's memory differs from its log
 
-    Checks: of producers and transactional ids that did not change while the log was read: epoch, last sequence,
-    coordinator epoch and open transaction as the leader has them in memory (DescribeProducers), and state, producer id,
-    epoch and partitions as the coordinator has them (ListTransactions, DescribeTransactions), against the replay of the
-    log. Only auditor live can ask. Info where the coordinator has what it had before its last record, or the last few:
-    their append has failed (coordinator-append-failed), and it goes on from there.
-    Why it matters: brokers decide by their memory, and rebuild it from the log when they start: such a broker accepts
-    or refuses other batches than it will after its next start.
-    Can be wrong: memory that was rebuilt from a snapshot which knows more than the log still holds.
+    Checks: producers and transactional ids that did not change while the log was read differ from the replay of the
+    log. Compared are epoch, last sequence, coordinator epoch and open transaction in the leader's memory
+    (DescribeProducers). For the coordinator: state, producer id, epoch and partitions (ListTransactions,
+    DescribeTransactions). Only auditor live can query them. It is an info if the coordinator has the state before its
+    last records: their append failed (coordinator-append-failed), and it continues from there.
+    Why it matters: brokers decide by their memory, and rebuild it from the log when they start. Such a broker accepts
+    or refuses other batches than after its next start.
+    Can be wrong: memory rebuilt from a snapshot that has more than the log still contains.
     What to do: compare with kafka-transactions.sh describe-producers; restart the broker or move the leader, which
-    rebuilds the memory; keep both outputs for a report. Before the restart, see to the broker's partitions without
-    another in-sync replica, as the finding says.
+    rebuilds the memory; keep both outputs for a report. Before the restart, prepare the broker's partitions without
+    another in-sync replica, as the finding describes.
     Source: KIP-664
     """
     if (memory := log.leader.producer_memory) is not None:
@@ -415,7 +415,7 @@ def _differs(
     words = ", ".join(f"{name} {memory[name]} in memory, {replayed[name]} by the log" for name in memory)
     return log.finding(
         "warning",
-        f"The leader of {log.name} remembers producer {state['producer_id']} otherwise than the log says: {words}",
+        f"The leader's memory of producer id {state['producer_id']} differs from {log.name}: {words}",
         offset=offset,
         producer_id=state["producer_id"],
         producer_epoch=state["producer_epoch"],
@@ -445,7 +445,7 @@ def _transactional_id(log: LogView, transactional_id: str, listing: Fields, aske
         )
         yield log.finding(
             "info" if failed else "warning",
-            f"The coordinator remembers {transactional_id} otherwise than {log.name} says: {words}"
+            f"The coordinator's memory of {transactional_id} differs from {log.name}: {words}"
             + (": the append of its last record failed" if failed else ""),
             offset=None if entry is None else entry.offset,
             producer_id=listing["producer_id"],
@@ -480,9 +480,9 @@ def _what_to_do(log: LogView) -> Advice:
     advice = Advice(
         Verdict.INVESTIGATE_FIRST,
         conditions=(
-            check(repairs.describe_producers(log.topic, log.partition), "it still differs from what the log gives"),
+            check(repairs.describe_producers(log.topic, log.partition), "the output still differs from the log"),
         ),
-        afterwards="a restart of the broker, or a move of the leader, rebuilds its memory from the log: do it before "
+        afterwards="A restart of the broker, or a move of the leader, rebuilds its memory from the log. Do this before "
         "the difference does harm, and keep both outputs for a report to Kafka",
     )
     return repairs.at_risk(log.cluster, log.cluster.last_leader(log.topic, log.partition), advice)
@@ -501,23 +501,21 @@ def _as_listed(value: TransactionValue) -> Fields:
 # Idle producers that expired, and timestamps far from broker time.
 
 
-@rule("producer-expired-while-active", when={"info": "where only producers' clocks show it"})
+@rule("producer-expired-while-active", when={"info": "if only producers' clocks show it"})
 def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
-    """A producer was idle longer than the broker remembers it, and then went on
+    """A producer resumed after its producer id expired
 
-    Checks: between two batches of a producer that continue each other lies more time than producer.id.expiration.ms
-    (before 3.4: transactional.id.expiration.ms), with no transaction open; or a producer snapshot that lies between two
-    batches of one epoch does not have the producer, which had expired (snapshot-replay-mismatch says where that is in
-    doubt).
-    Why it matters: the broker had forgotten the producer: brokers before 2.4 refuse such a batch, newer ones take it
-    without protection against duplicates. Event times older than the expiration do it at every check (10 minutes).
-    Can be wrong: CreateTime of replayed data, which says how old the events are and not how long the producer was idle:
-    info where a broker-written time before the batch shows that, or where the log has none that could show it (a
-    back-fill into a partition without end markers). A clock that was set back shows idle times too: clock-skew has
-    those; and so does one that is ahead of all else its broker wrote: info. The setting is taken as one day where the
-    input does not show it.
-    What to do: look for records that were sent again where it went on: no broker could tell; let it write more often
-    than it is forgotten.
+    Checks: a producer was idle between two consecutive batches for longer than producer.id.expiration.ms (before 3.4:
+    transactional.id.expiration.ms), without an open transaction. Or a producer snapshot between two batches of one
+    epoch does not have the producer id, since it expired (snapshot-replay-mismatch reports inconclusive cases).
+    Why it matters: the broker had no producer state. Brokers before 2.4 refuse such a batch, newer ones accept it
+    without protection against duplicates. Event times older than the expiration cause it at every check (10 minutes).
+    Can be wrong: CreateTime of replayed data, which shows the age of the events and not the idle time: info if an
+    earlier broker-written time shows that, or the log has none (a back-fill without end markers). A clock that was set
+    back also shows idle times (clock-skew reports those), and so does a clock that is ahead of all other times of its
+    broker: info. The setting counts as one day if the input does not show it.
+    What to do: look for re-sent records where it resumed, which no broker could detect; make it write more often than
+    its producer id expires.
     Source: KIP-360
     """
     shown = list(_expired_while_idle(log))
@@ -533,8 +531,8 @@ def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
         step_ms = _step_ms(log, e, limit)
         yield log.at_event(
             lowered(severity) if step_ms else severity,
-            f"Producer {e['producer_id']} was idle for {duration(e['idle_ms'])}, longer than the "
-            f"{duration(limit)} that brokers remember it, and went on at sequence {e['found_sequence']}",
+            f"Producer id {e['producer_id']} was idle for {duration(e['idle_ms'])} (producer.id.expiration.ms is "
+            f"{duration(limit)}) and resumed at sequence {e['found_sequence']}",
             e,
             last_offset=run[-1]["last_offset"],
             evidence={
@@ -579,8 +577,8 @@ def _expired_while_idle(log: LogView) -> Iterator[Finding]:
             reported.add(d.producer_id)
             yield log.finding(
                 "warning",
-                f"{link.file} does not know producer {d.producer_id}, which wrote to {log.name} before it and went on "
-                f"behind it: the broker had forgotten it, and took its next batch without knowing what came before",
+                f"{link.file} lacks producer id {d.producer_id}, which wrote to {log.name} before and after it: the "
+                "producer id expired, and the broker accepted its next batch without producer state",
                 file=link.file,
                 offset=link.offset,
                 last_offset=last,
@@ -606,14 +604,14 @@ def _expired_while_idle(log: LogView) -> Iterator[Finding]:
 def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:
     """A producer's clock is far from the brokers'
 
-    Checks: in a CreateTime topic, batches stamped earlier than a broker-written time before them by more than
-    producer.id.expiration.ms, where nothing else keeps the producer's state (end markers do in 0.11 and since 2.4.1),
-    or later than a broker-written time after them by more than an hour.
-    Why it matters: producers expire by their own stamps: old ones make the broker forget them at its next check (that
-    it did is said by producer-expired-while-active), future ones hide late transactions from kafka-transactions.sh
+    Checks: in a CreateTime topic, the timestamp of a batch is more than producer.id.expiration.ms before an earlier
+    broker-written time, and nothing else keeps the producer's state (end markers do in 0.11 and since 2.4.1). Or it is
+    more than an hour after a later broker-written time.
+    Why it matters: producer ids expire by their own timestamps. Old ones make them expire at the broker's next check
+    (producer-expired-while-active reports it), future ones hide overdue transactions from kafka-transactions.sh
     find-hanging.
-    Can be wrong: back-fills that keep the original event times: old stamps are info.
-    What to do: correct the clock of the host that the producer runs on.
+    Can be wrong: back-fills with the original event times (old timestamps are info).
+    What to do: correct the clock of the producer's host.
     Source: KIP-360
     """
     producers = log.leader.producers
@@ -625,7 +623,7 @@ def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:
             behind = kind == EventKind.TIMESTAMP_BEHIND
             if behind and e["producer_id"] in refreshed:
                 continue
-            who = f"Producer {e['producer_id']}" if e["producer_id"] >= 0 else "A producer without id"
+            who = f"Producer id {e['producer_id']}" if e["producer_id"] >= 0 else "A producer without id"
             off = duration(abs(e["broker_time"] - e["timestamp"]))
             yield log.at_event(
                 "info" if behind else "warning",
@@ -639,14 +637,13 @@ def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:
         yield at_ahead(log, ahead)
 
 
-# Whether a producer missing from a snapshot may have expired on the broker that took it.
+# Whether a producer id missing from a snapshot may have expired on the broker that wrote it.
 #
-# A broker measures idle time by the timestamps in the log, but against its own clock: only broker-written times bound
-# that.
+# A broker measures idle time from the timestamps in the log to its own clock. Only broker-written times bound that.
 
 
 EXPLAINED, UNDECIDABLE, PROVED = "explained", "undecidable", "proved"
-OWN_SETTINGS = ("log.dirs", "log.dir", "broker.id", "node.id", "process.roles")  # no broker's file is without all
+OWN_SETTINGS = ("log.dirs", "log.dir", "broker.id", "node.id", "process.roles")  # each broker's file has some of them
 MARKERS_END = (1, 0)  # from here on an end marker is no batch of its producer
 
 

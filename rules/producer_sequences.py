@@ -404,7 +404,7 @@ def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
         yield log.at_event(
             "warning" if changed else "critical",
             f"Producer id {e['producer_id']} wrote {plural(len(run), 'non-transactional batch')} inside its "
-            f"transaction from offset {e['transaction_first_offset']}: consumers see this data as committed in any case",
+            f"transaction from offset {e['transaction_first_offset']}: consumers see this data in any case",
             e,
             last_offset=run[-1]["last_offset"],
             evidence={

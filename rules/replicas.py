@@ -25,9 +25,9 @@ from auditor.rules.seen.view import Finding, LogView
 # Replicas of one log on several brokers that differ.
 
 
-COPIED_BEFORE, ABOVE = "its files may have been copied before these came", "so they are not committed on both"
-ONE_BATCH = "but it is one batch, of which no checksum covers the leader epoch: damaged on one, or sent again, under"
-FEW = 5  # partitions in which a replica is behind, each of which is named
+COPIED_BEFORE, ABOVE = "its files may have been copied before these were written", "so they are not committed on both"
+ONE_BATCH = "but only in the leader epoch, which no checksum covers: damaged on one, or re-sent, under"
+FEW = 5  # partitions in which a replica is behind that are reported separately
 EPOCHS_SHOWN = 8  # newest entries of the leader-epoch checkpoint in evidence
 
 
@@ -43,32 +43,31 @@ def _lineage(replica: ReplicaFacts) -> list[list[int]]:
 @rule(
     "replica-divergence",
     when={
-        "warning": "for the tail of a crashed leader that a clean election left behind",
-        "info": "where it is one batch, under two leader epochs, or nothing of it is lost",
+        "warning": "for uncommitted records of a crashed leader after a clean election",
+        "info": "if it is one batch under two leader epochs, or no records are lost",
     },
 )
 def replica_divergence(log: LogView) -> Iterator[Finding]:
-    """Replicas hold different batches at the same offset
+    """Replicas have different batches at the same offset
 
-    Checks: where neither replica was cleaned, two leader epochs at one offset, or batches of an epoch at or beyond
-    the offset where the leader replica's lineage ends it (by its checkpoint where it has written nothing since),
-    whatever the high-watermark checkpoints say (a killed leader's are seconds old); and below both high watermarks each
-    batch against the leader's at the same offset: last offset, checksum, producer fields, leader epoch. Batches with a
-    wrong checksum are left out. Of __cluster_metadata what a voter that led and was cut off keeps of its old epoch is
-    left out: only what a majority of the voters in the input has, or a snapshot of its own, was committed.
-    Why it matters: records that a leader appended, and may have acknowledged, are no longer in the cluster; consumers
-    saw one or the other.
-    One batch that is the same but for its leader epoch, which no checksum covers, loses nothing, whichever is right.
-    Can be wrong: cleaned regions differ legally and are not compared, and the evidence says from which offset on. That
-    records were lost that somebody was promised is not proved: a checkpoint is only a lower bound of what was
-    committed. Where the metadata shows that every election since was clean, it is the tail of a crashed leader that
-    was never committed (then a warning). Batches whose producer id, epoch and sequences are in the leader's log further
-    on were sent again by their producers; where that is so of all, or where a coordinator's records were never
-    committed, nothing is lost (then an info). Batches without sequences prove nothing.
-    What to do: keep the losing replica before its broker starts, which cuts it; read its records with kafka-dump-log.sh
-    and produce again what is missed of those that the finding names as not sent again. Two replicas of one lineage that
-    differ: find out which is right, copy the other one to a safe place, and let it be fetched again, once the right one
-    is in the in-sync set.
+    Checks: in a region that neither replica compacted, one offset has two leader epochs. Or a replica has batches of an
+    epoch at or past the offset where the leader's lineage ends that epoch. This does not depend on high-watermark
+    checkpoints, since those of a killed leader are seconds old. Below both high watermarks, each batch is also compared
+    with the leader's at the same offset: last offset, checksum, producer fields, leader epoch. Batches with a CRC
+    mismatch are excluded. In __cluster_metadata, the old epoch of an isolated former leader is excluded: only records
+    that a majority of the voters in the input has, or its own snapshot, were committed.
+    Why it matters: records that a leader appended, and may have acknowledged, are no longer in the cluster. Consumers
+    saw one version or the other. If only the leader epoch of one batch differs, no records are lost, since no checksum
+    covers it.
+    Can be wrong: compacted regions differ legally and are not compared (the evidence has the first compared offset). It
+    does not prove that acknowledged records were lost, since a checkpoint is only a lower bound of committed records.
+    If all later elections were clean by the metadata, these are uncommitted records of a crashed leader (then a
+    warning). Batches whose producer id, epoch and sequences are later in the leader's log were re-sent by their
+    producers. If all of them were, or a coordinator's records were never committed, no records are lost (then an info).
+    Batches without sequences prove nothing.
+    What to do: keep the losing replica before its broker starts, since the start truncates it; read its records with
+    kafka-dump-log.sh and re-send those that the finding lists as not re-sent. If two replicas of one lineage differ,
+    find out which one is right, copy the other one to a safe place, and re-fetch it while the right one is in the ISR.
     Source: KIP-101; UnknownProducerId and OutOfOrderSequence page of Kafka's wiki; UnifiedLog.truncateTo
     """
     for pair in replica_pairs(log):
@@ -102,7 +101,7 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
     same = fields == ["partition_leader_epoch"] and pair.divergent == 1  # damaged on one, or sent again
     lost = lost_of(log, pair) if pair.forked_at == first and not same else None
     severity = _severity(log, pair, lost)
-    differ = f"they differ in {', '.join(fields)}" if fields else "what the leader has there could not be read again"
+    differ = f"they differ in {', '.join(fields)}" if fields else "the leader's batch there is unreadable"
     why = (
         f"{ONE_BATCH} {ours['partition_leader_epoch']} and {theirs['partition_leader_epoch']}"
         if same
@@ -115,8 +114,7 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
     return log.finding(
         severity,
         f"Broker {replica.broker_id} and broker {leader.broker_id} (leader) "
-        f"{'hold different batches' if theirs else 'have different histories'} of {log.name} from offset {first} on, "
-        f"{why}",
+        f"have different {'batches' if theirs else 'histories'} of {log.name} from offset {first} on, {why}",
         replica=replica,
         offset=first,
         last_offset=pair.last_offset,
@@ -158,24 +156,24 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
 def _what_became(pair: Pair, lost: Fields, severity: str) -> str:
     if severity == "info":
         return f" that only broker {pair.replica.broker_id} has are not lost: {why_not_lost(lost)}"
-    never = ", never committed, since every election since was clean" if severity == "warning" else ""
-    rest = f"; of {plural(lost['batches'], 'batch')} {lost['sent_again']} were sent again, not {unsent(lost)}"
-    return f" that a leader had appended are lost to the cluster{never}{rest if lost['sent_again'] else ''}"
+    never = ", but were never committed (all later elections were clean)" if severity == "warning" else ""
+    rest = f"; {lost['sent_again']} of {plural(lost['batches'], 'batch')} were re-sent, but not {unsent(lost)}"
+    return f" that a leader had appended are lost{never}{rest if lost['sent_again'] else ''}"
 
 
 def _of_one_batch(first: int) -> Advice:
     look = check(
-        repairs.dump(None, "--deep-iteration"), f"both have one batch at offset {first}, but for its leader epoch"
+        repairs.dump(None, "--deep-iteration"), f"both have the same batch at offset {first}, except its leader epoch"
     )
-    return Advice(Verdict.NONE, "nothing is lost by it: leave both replicas as they are", (look,))
+    return Advice(Verdict.NONE, "no records are lost: leave both replicas as they are", (look,))
 
 
 def _which_is_right(log: LogView, replica: ReplicaFacts, first: int) -> Advice:
     # Both have one lineage, so nothing in the input decides.
     leader = log.leader
-    right = shown(f"broker {leader.broker_id} has the right one", None, f"both differ from offset {first} on")
+    right = shown(f"broker {leader.broker_id} has the right batches", None, f"both differ from offset {first} on")
     refetched = repairs.refetch(log, replica, leader)
-    look = check(repairs.dump(None, "--print-data-log"), f"what broker {leader.broker_id} has there is right")
+    look = check(repairs.dump(None, "--print-data-log"), f"the records of broker {leader.broker_id} there are right")
     advice = refetched.unless(right).also(look)
     compare = Step(f"compare both at offset {first}, and the leader epochs in the evidence")
     return replace(advice, steps=(compare, *advice.steps))
@@ -211,7 +209,7 @@ def _all_behind(group: Sequence[Finding]) -> str:
     broker, offsets = lacking[0]["missing_in"]["broker_id"], sum(gap["offsets"] for gap in lacking)
     why = group[0].message.endswith(ABOVE)
     return (
-        f"Broker {broker} lacks {plural(offsets, 'offset')} of {plural(len(logs_of(group)), 'partition')}, which other "
+        f"Broker {broker} lacks {plural(offsets, 'offset')} of {plural(len(logs_of(group)), 'partition')} that other "
         f"brokers have: {'they begin at or above the high watermarks, ' + ABOVE if why else COPIED_BEFORE}"
     )
 
@@ -220,22 +218,23 @@ def _all_behind(group: Sequence[Finding]) -> str:
     "replica-missing-range",
     when={
         "critical": "below both high watermarks",
-        "warning": "where a follower is ahead",
-        "info": "else",
+        "warning": "if a follower is ahead",
+        "info": "otherwise",
     },
     together=by_cause(_behind, _all_behind, few=FEW),
 )
 def replica_missing_range(log: LogView) -> Iterator[Finding]:
     """A replica lacks batches that another one has
 
-    Checks: batches at or above both log starts, where neither replica was cleaned, that one of two replicas has and the
-    other has not. Critical when they begin below both high watermarks; a warning when a follower has what the leader
-    that the metadata names has not, though both were stopped cleanly.
-    Why it matters: what lies below the high watermark was acknowledged: it is lost when the replica without it leads.
-    Can be wrong: a follower that lags, or a replica copied before the batches came (then the finding says so: in
-    flight); bytes that could not be read (then said as undecidable). Retention and cleaning are left out.
-    What to do: fetch the replica without them again; if that is the leader, first copy the folder of one that has them
-    to a safe place, and let it lead if it is in sync and lacks nothing that the leader has.
+    Checks: only one of two replicas has batches at or above both log starts, in a region that neither compacted. It is
+    critical if they begin below both high watermarks. It is a warning if a follower has batches that the leader (by the
+    metadata) lacks, although both were stopped cleanly.
+    Why it matters: records below the high watermark were acknowledged. They are lost when the replica without them
+    leads.
+    Can be wrong: a lagging follower, or a replica that was copied before the batches were written (reported as in
+    flight); unreadable bytes (reported as inconclusive). Retention and compaction are excluded.
+    What to do: re-fetch the replica without them; if that is the leader, first copy the directory of a replica that has
+    them to a safe place, and make it lead if it is in sync and lacks no record of the leader.
     Source: UnknownProducerId and OutOfOrderSequence page of Kafka's wiki; UnifiedLog.highWatermark
     """
     reported: set[tuple[int, int]] = set()  # what the leader replica lacks is one cause, however many followers have it
@@ -265,7 +264,7 @@ def _missing(log: LogView, pair: Pair, gap: Gap) -> Finding:
     span = f"offset {gap.first_offset}" if one else f"offsets {gap.first_offset} to {gap.last_offset}"
     return log.finding(
         severity,
-        f"Broker {without.broker_id}{' (leader)' if gap.in_leader else ''} lacks {span} of {log.name}, which broker "
+        f"Broker {without.broker_id}{' (leader)' if gap.in_leader else ''} lacks {span} of {log.name} that broker "
         f"{holder.broker_id} has: {_meaning(pair, gap, committed, late, forked)}",
         replica=pair.replica,
         offset=gap.first_offset,
@@ -291,14 +290,14 @@ def _missing(log: LogView, pair: Pair, gap: Gap) -> Finding:
             "offsets": gap.last_offset - gap.first_offset + 1,
             "high_watermark": pair.high,
             "confidence": "undecidable" if gap.undecidable or not_copied else "proved",
-            "missing": "bytes of the replica without them that could not be read"
+            "missing": "unreadable bytes of the replica without them"
             if gap.undecidable
             else "perhaps a segment file that was not copied"
             if not_copied
             else None,
         },
         doubt=late,
-        advice=Advice(Verdict.NONE, "a replica that lags catches up")
+        advice=Advice(Verdict.NONE, "a lagging replica catches up by itself")
         if late or severity == "info"
         else _cure(log, without, holder, gap.first_offset),
     )
@@ -312,9 +311,9 @@ def _ahead_of_its_leader(log: LogView, without: ReplicaFacts, holder: ReplicaFac
 
 def _meaning(pair: Pair, gap: Gap, committed: bool, late: bool, forked: bool) -> str:
     if gap.undecidable:
-        return "bytes of it could not be read, so nothing is proved"
+        return "bytes of it are unreadable, so this is inconclusive"
     if forked:
-        return f"their lineages part at offset {pair.forked_at}"
+        return f"their lineages diverge at offset {pair.forked_at}"
     if late:
         return COPIED_BEFORE
     if not committed:
@@ -330,9 +329,9 @@ def _cure(log: LogView, without: ReplicaFacts, holder: ReplicaFacts, offset: int
     if without is not log.leader:
         return replace(
             again,
-            afterwards=_and(f"do not let broker {without.broker_id} become leader of {log.name}", again.afterwards),
+            afterwards=_and(f"Do not make broker {without.broker_id} the leader of {log.name}", again.afterwards),
         )
-    keep = f"copy broker {holder.broker_id}'s folder {holder.folder} to a safe place before anything else"
+    keep = f"first copy the directory {holder.folder} of broker {holder.broker_id} to a safe place"
     if why := repairs.keeps_out(log, holder):
         return Advice(
             Verdict.ACT,
@@ -346,7 +345,7 @@ def _cure(log: LogView, without: ReplicaFacts, holder: ReplicaFacts, offset: int
 
 
 def _and(first: str, then: str) -> str:
-    return f"{first}; {then}" if then else first
+    return f"{first}. {then}" if then else first
 
 
 # Log starts and producers that differ between replicas: legal, but visible after a failover.
@@ -354,16 +353,16 @@ def _and(first: str, then: str) -> str:
 
 @rule("replica-state-differs")
 def replica_state_differs(log: LogView) -> Iterator[Finding]:
-    """Replicas know different producers, or start at different offsets
+    """Replicas have different producers or log start offsets
 
-    Checks: a follower whose log start lies below the leader's; a leader whose log start lies below a follower's, though
-    that lies within a segment, where only a leader's DeleteRecords puts it: it went back at a failover, since brokers
-    note it once a minute. Snapshots of two replicas at the same offset that know different producers.
-    Why it matters: the next leader may know a producer that this one forgot, or the other way round: before 2.5 clients
-    then see UNKNOWN_PRODUCER_ID or OUT_OF_ORDER_SEQUENCE_NUMBER. Where the start went back, deleted records can be read
+    Checks: a follower's log start is below the leader's. Or a leader's log start is below a follower's, which is inside
+    a segment, where only a leader's DeleteRecords sets it. It moved backwards at a failover, since brokers store it
+    once a minute. Or snapshots of two replicas at the same offset have different producers.
+    Why it matters: the next leader may have a producer id that expired here, or lack one. Clients before 2.5 then get
+    UNKNOWN_PRODUCER_ID or OUT_OF_ORDER_SEQUENCE_NUMBER. If the start moved backwards, deleted records are readable
     again.
-    Can be wrong: legal, since each replica has its own retention, expiry and start. A running leader's start may be
-    higher than what it noted last (then the finding says that it may be in flight).
+    Can be wrong: it is legal, since each replica has its own retention, expiration and start. A running leader's start
+    may be higher than its stored one (reported as in flight).
     What to do: nothing while clients are 2.5 or newer.
     Source: KIP-360 (problem 2, and the note on reassignment); ProducerStateManager.truncateAndReload
     """
@@ -381,8 +380,8 @@ def _lower_start(log: LogView, pair: Pair) -> Finding:
     replica, leader = pair.replica, pair.leader
     return log.finding(
         "info",
-        f"{log.name} starts at offset {replica.own_start} on broker {replica.broker_id}, at {leader.own_start} on "
-        f"broker {leader.broker_id} (leader): a change of leader can bring back producers that the leader forgot",
+        f"{log.name} starts at offset {replica.own_start} on broker {replica.broker_id}, but at {leader.own_start} on "
+        f"broker {leader.broker_id} (leader): a leader change can restore producer ids that expired on the leader",
         replica=replica,
         offset=replica.own_start,
         last_offset=leader.own_start - 1,
@@ -407,9 +406,9 @@ def _start_back(log: LogView, pair: Pair) -> Finding:
     doubt = not log.at_rest(leader)
     return log.finding(
         "info",
-        f"The start of {log.name} went back from {replica.own_start} to {leader.own_start} when broker "
-        f"{leader.broker_id} became leader or restarted: records that were deleted can be read again, and producers "
-        "are known again" + (" (it may only not have noted its start yet)" if doubt else ""),
+        f"The log start of {log.name} moved backwards from {replica.own_start} to {leader.own_start} when broker "
+        f"{leader.broker_id} became leader or restarted: deleted records and expired producer ids are back"
+        + (" (its stored start may only be outdated)" if doubt else ""),
         replica=leader,
         offset=leader.own_start,
         last_offset=replica.own_start - 1,
@@ -422,7 +421,7 @@ def _start_back(log: LogView, pair: Pair) -> Finding:
         doubt=doubt,
         advice=Advice(
             Verdict.INVESTIGATE_FIRST,
-            afterwards=f"if those below {replica.own_start} have to be gone, delete them once more "
+            afterwards=f"If records below {replica.own_start} must not be readable, delete them again "
             "(kafka-delete-records.sh), which cannot be undone",
         ),
     )
@@ -432,7 +431,7 @@ def _other_producers(log: LogView, pair: Pair, differing: list[tuple[int, np.nda
     offset, only_replica, only_leader = differing[-1]
     return log.finding(
         "info",
-        f"The producer snapshots of {log.name} at offset {offset} know different producers: {len(only_replica)} only "
+        f"The producer snapshots of {log.name} at offset {offset} have different producers: {len(only_replica)} only "
         f"on broker {pair.replica.broker_id}, {len(only_leader)} only on broker {pair.leader.broker_id} (leader)",
         replica=pair.replica,
         offset=offset,

@@ -23,7 +23,7 @@ from auditor.rules.resolution.finding_limits import summed
 from auditor.rules.resolution.resolve import by_cause
 from auditor.rules.seen.view import SEVERITIES, Finding, LogView
 
-# Producer snapshots and transaction indexes against the replay.
+# Producer snapshots and transaction indexes, compared with the replay.
 
 
 MOST_ENTRIES = 20  # differences of one snapshot shown in its evidence
@@ -31,12 +31,12 @@ MOST_ENTRIES = 20  # differences of one snapshot shown in its evidence
 
 @rule("snapshot-unreadable")
 def snapshot_unreadable(log: LogView) -> Iterator[Finding]:
-    """A producer snapshot cannot be read
+    """A producer snapshot is unreadable
 
-    Checks: a .snapshot file of an unknown version, with a wrong checksum, or of a length that contradicts its count.
+    Checks: a .snapshot file has an unknown version, a CRC mismatch, or a length that contradicts its count.
     Why it matters: the broker deletes it at the next start and rebuilds the state from an older one, or from the log.
-    Can be wrong: the newest one was being written; status 3 says that a Kafka newer than this auditor wrote it.
-    What to do: nothing if older ones are sound.
+    Can be wrong: the newest one was being written; exit code 3 means that a Kafka newer than this auditor wrote it.
+    What to do: nothing if older ones are intact.
     Source: ProducerStateManager.readSnapshot
     """
     for replica in log.replicas:
@@ -44,7 +44,7 @@ def snapshot_unreadable(log: LogView) -> Iterator[Finding]:
             if error.file.endswith(".snapshot") and error.reason not in ("unreadable", "vanished"):
                 yield log.finding(
                     "warning",
-                    f"{error.file} cannot be read: {error.detail}",
+                    f"{error.file} is unreadable: {error.detail}",
                     replica=replica,
                     file=error.file,
                     position=error.position,
@@ -68,39 +68,37 @@ def _all_undecidable(findings: Sequence[Finding]) -> str:
     ]
     if len(limits) == len(findings):
         why = why.replace(f" {limits[0]} ", f" {min(limits)} ")
-    return f"Snapshots of {plural(len(findings), 'partition')} disagree with their logs, {why}"
+    return f"Snapshots of {plural(len(findings), 'partition')} do not match their logs, {why}"
 
 
 @rule(
     "snapshot-replay-mismatch",
     when={
-        "critical": "where an open transaction differs",
-        "info": "where the producer may have expired, or the log's start is not known",
+        "critical": "if an open transaction differs",
+        "info": "if the producer id may have expired, or the log's start is unknown",
     },
     together=by_cause(_one_unknown, _all_undecidable),
 )
 def snapshot_replay_mismatch(log: LogView) -> Iterator[Finding]:
-    """A producer snapshot is not what the log gives
+    """A producer snapshot does not match the log
 
-    Checks: each snapshot against a replay of the log up to its offset, for producers with data in the log, from the
-    snapshot before it: epoch, last sequence and offset, coordinator epoch, start of an open transaction (of one that
-    the snapshot has open from below the log start, whether the log may show the rest of it); entries that only one of
-    the two has.
-    Why it matters: the broker starts from the snapshot: it will refuse good batches, accept duplicates, or hold back
+    Checks: each snapshot differs from a replay of the log up to its offset, from the previous snapshot on, for
+    producers with data in the log. Compared are epoch, last sequence and offset, coordinator epoch, the start of an
+    open transaction, and entries that only one of the two has.
+    Why it matters: the broker starts from the snapshot. It will refuse good batches, accept duplicates, or block
     consumers for a transaction that does not exist.
-    Can be wrong: a producer that the snapshot lacks may have expired. That is no finding unless a broker-written time
-    proves the contrary, or the snapshot has another one that was idle for longer: brokers expire by their own clocks,
-    which stamps of clients say nothing about. It is one undecidable info of a broker where its settings are not
-    in the input (with the largest producer.id.expiration.ms that fits), and where a replica may have been created
-    again. None is either: brokers up to 2.3 drop a producer with its last data below the log start; 0.11 stores the
-    offset of an end marker; a replica that was built from remote storage begins without producers (seen with 4.3.1),
-    and may accept a duplicate of a batch from before. Compacted topics are compared by epochs and open transactions
-    alone.
-    What to do: let another in-sync replica lead, whose snapshots fit; else nothing: the producer goes on with a new
-    epoch. Only where it holds a transaction open, with the broker stopped move it away and keep it, so that an older
-    one is loaded and the log replayed; never where the log below it is gone, and never take .kafka_cleanshutdown away:
-    that makes it a start as after a crash, which takes the broker from all in-sync sets (KIP-966).
-    Before the stop, see to the broker's partitions without another in-sync replica, as the finding says.
+    Can be wrong: a producer id missing in the snapshot may have expired. It is only reported if a broker-written time
+    proves the contrary, or the snapshot has another one that was idle for longer. Brokers expire by their own clocks,
+    which client timestamps do not show. It is one inconclusive info per broker if its settings are not in the input
+    (with the largest producer.id.expiration.ms that fits), or if a replica may be re-created. Not reported: brokers up
+    to 2.3 drop a producer with its last data below the log start; 0.11 stores the offset of an end marker. A replica
+    built from remote storage begins without producers (seen with 4.3.1), and may accept a duplicate of an earlier
+    batch. Compacted topics are compared by epochs and open transactions only.
+    What to do: make another in-sync replica lead whose snapshots match; otherwise nothing, since the producer continues
+    with a new epoch. Only if it causes an open transaction, stop the broker, move the snapshot away and keep it, so
+    that an older one is loaded and the log replayed. Do not do this if the log below it is deleted. Do not remove
+    .kafka_cleanshutdown: the broker would leave all ISRs, as after a crash (KIP-966). Before the stop, prepare the
+    broker's partitions without another in-sync replica, as the finding describes.
     Source: ProducerStateManager
     """
     for replica in log.replicas:
@@ -124,17 +122,17 @@ def _undecidable(log: LogView, replica: ReplicaFacts, links: list[tuple[Snapshot
     expiry = [(item, [d for d in some if d.name == "missing"]) for item, some in links]
     limit = largest_that_fits(log, expiry) if any(some for _, some in expiry) else None
     if limit is None:
-        why, missing = "end markers count as batches in them, as on brokers of 0.11", "the broker's release"
+        why, missing = "since they count end markers as batches (like 0.11 brokers)", "the broker's release"
     elif settings_known(log, replica):
-        why, missing = "unless they had expired by its clock", "the clock of the broker when it took them"
+        why, missing = "unless they expired by its clock", "the clock of the broker when it wrote them"
     else:
         why = f"unless producer.id.expiration.ms is {limit} or less there"
         missing = "server.properties (producer.id.expiration.ms)"
     producers = {d.producer_id for _, some in links for d in some}
     return log.finding(
         "info",
-        f"{plural(len(links), 'snapshot')} of {log.name} {'disagrees' if len(links) == 1 else 'disagree'} with the log "
-        f"about {plural(len(producers), 'producer')}, {why}",
+        f"{plural(len(links), 'snapshot')} of {log.name} {'does' if len(links) == 1 else 'do'} not match the log for "
+        f"{plural(len(producers), 'producer id')}, {why}",
         replica=replica,
         file=link.file,
         offset=link.offset,
@@ -157,7 +155,7 @@ def _undecidable(log: LogView, replica: ReplicaFacts, links: list[tuple[Snapshot
         },
         advice=Advice(
             Verdict.INVESTIGATE_FIRST,
-            afterwards="audit again with server.properties of the broker beside its log directories",
+            afterwards="Audit again with server.properties of the broker next to its log directories",
         ),
     )
 
@@ -169,13 +167,13 @@ def _mismatch(log: LogView, replica: ReplicaFacts, link: SnapshotLink, differenc
     words = {
         "extra": "is in the snapshot, but the log has no batch of it",
         "missing": "is in the log, but not in the snapshot",
-        "open": f"has a transaction open since {stored} in the snapshot, since {replayed} in the log (-1: none)",
-    }.get(name, f"has {name} {stored} in the snapshot, {replayed} in the log")
+        "open": f"has an open transaction since {stored} in the snapshot, but {replayed} in the log (-1: none)",
+    }.get(name, f"has {name} {stored} in the snapshot, but {replayed} in the log")
     producers = sorted({difference.producer_id for difference in differences})
     return log.finding(
         "info" if log.unknown_start(replica) else "critical" if open_differs else "error",
-        f"{link.file} disagrees with the log up to offset {link.offset}: producer {pid} {words}"
-        + (f"; {len(producers)} producers in all" if len(producers) > 1 else ""),
+        f"{link.file} does not match the log up to offset {link.offset}: producer id {pid} {words}"
+        + (f" ({len(producers)} producer ids in total)" if len(producers) > 1 else ""),
         replica=replica,
         file=link.file,
         offset=link.offset,
@@ -203,24 +201,24 @@ def _aborted(replica: ReplicaFacts) -> np.ndarray:
 @rule(
     "aborted-transaction-not-indexed",
     when={
-        "warning": "where fetches find its entry",
-        "info": "in flight, or where no .txnindex was copied",
+        "warning": "if fetches find its entry",
+        "info": "in flight, or if no .txnindex was copied",
     },
 )
 def aborted_transaction_not_indexed(log: LogView) -> Iterator[Finding]:
     """An aborted transaction is not in the transaction index
 
-    Checks: the log has an aborted transaction with data still stored whose marker's segment has no entry for it in its
-    .txnindex. All that a segment's missing .txnindex would list are one finding; where the whole input has no .txnindex
-    at all, those were probably not copied, which is said once a log. An entry in the .txnindex of another segment: a
-    fetch reads those from its own segment on, so in an earlier one than some of the data it is missed (critical); in a
-    later one it is found (warning), unless an entry before it ends the search.
-    Why it matters: read_committed consumers learn from the index what to leave out: they get the aborted records. An
-    index with an entry from below its segment is taken for corrupt by the next start, and made anew without it.
-    Can be wrong: cleaned segments without data; a live directory. Segments copied without any index are left out.
-    What to do: where no batch of the segment is broken, since its recovery would cut it there: with the broker stopped
-    move the segment's .txnindex and .index away: a missing .index makes the start recover the segment and rebuild both.
-    Before the stop, see to the broker's partitions without another in-sync replica, as the finding says.
+    Checks: the log has an aborted transaction with stored data, but the .txnindex of its marker's segment has no entry
+    for it. All transactions of one missing .txnindex are one finding. If the input has no .txnindex at all, they were
+    probably not copied, which is reported once per log. The entry may also be in the .txnindex of another segment. A
+    fetch reads the indexes from its own segment on. It misses an entry in an earlier segment than some of the data
+    (critical), and finds one in a later segment (warning), unless an earlier entry ends the search.
+    Why it matters: read_committed consumers use the index to skip aborted records, so they get them. The next start
+    treats an index with an entry from below its segment as corrupt, and rebuilds it without that entry.
+    Can be wrong: compacted segments without data; a live directory. Segments copied without any index are skipped.
+    What to do: if no batch of the segment is broken (a recovery would truncate it there), stop the broker and move the
+    segment's .txnindex and .index away. Without .index the start recovers the segment and rebuilds both. Before the
+    stop, prepare the broker's partitions without another in-sync replica, as the finding describes.
     Source: TransactionIndex.collectAbortedTxns, sanityCheck; LocalLog.collectAbortedTransactions
     """
     for replica in log.replicas:
@@ -275,16 +273,16 @@ def _in_another_segment(
     found_in, belongs = _index_of(replica, int(entry["segment"])), _index_file(replica, t)
     later = bool(entry["segment"] > t["marker_segment"])
     if not later:
-        missed = f"fetches that begin at offset {replica.segment_bases[entry['segment'] + 1]} or behind it miss it"
+        missed = f"fetches from offset {replica.segment_bases[entry['segment'] + 1]} on miss it"
     elif hidden:
-        missed = "fetches of its first records may end their search before they come to it"
+        missed = "fetches of its first records may end their search before it"
     else:
-        missed = "fetches find it, but the next start takes that index for corrupt and makes it anew without it"
+        missed = "fetches find it, but the next start treats that index as corrupt and rebuilds it without the entry"
     return log.finding(
         "warning" if later and not hidden else "critical",
-        f"The aborted transaction of producer {t['producer_id']} in {log.name} (offsets {t['first_offset']} to "
+        f"The aborted transaction of producer id {t['producer_id']} in {log.name} (offsets {t['first_offset']} to "
         f"{t['last_offset']}, marker at {t['marker_offset']})"
-        + (f" and {plural(count - 1, 'more')}" if count > 1 else "")
+        + (f" and {count - 1:,} more" if count > 1 else "")
         + f" is listed in {found_in} instead of {belongs}: {missed}, and read_committed consumers get its records",
         replica=replica,
         file=found_in,
@@ -326,12 +324,12 @@ def _not_indexed(log: LogView, replica: ReplicaFacts, rows: list[np.void]) -> Fi
     in_flight = _index_may_be_older(replica, t)
     where = f"offsets {t['first_offset']} to {t['last_offset']}, marker at {t['marker_offset']}"
     if count == 1:
-        subject = f"The aborted transaction of producer {t['producer_id']} in {log.name} ({where}) is"
+        subject = f"The aborted transaction of producer id {t['producer_id']} in {log.name} ({where}) is"
     else:
-        subject = f"{count} aborted transactions in {log.name} (the first of producer {t['producer_id']}, {where}) are"
+        subject = f"{count} aborted transactions in {log.name} (first: producer id {t['producer_id']}, {where}) are"
     got = f"read_committed consumers get {'its' if count == 1 else 'their'} {plural(records, 'record')}"
     if not_copied:
-        got = f"the input has no .txnindex at all, so they were not copied, or all are lost, and then {got}"
+        got = f"the input has no .txnindex at all. They were not copied, or they are lost, and then {got}"
     return log.finding(
         "info" if not_copied else "critical",
         f"{subject} not in {file}: {got}",
@@ -352,7 +350,7 @@ def _not_indexed(log: LogView, replica: ReplicaFacts, rows: list[np.void]) -> Fi
         },
         advice=Advice(
             Verdict.INVESTIGATE_FIRST,
-            afterwards=f"look into the folder of broker {replica.broker_id} for {file}; copy the .txnindex files too",
+            afterwards=f"Look for {file} in the directory of broker {replica.broker_id}; copy the .txnindex files too",
         )
         if not_copied
         else repairs.rebuild(log, replica, file, f"{file.removesuffix('.txnindex')}.index"),
@@ -362,22 +360,22 @@ def _not_indexed(log: LogView, replica: ReplicaFacts, rows: list[np.void]) -> Fi
 @rule(
     "aborted-index-extra-entry",
     when={
-        "critical": "where it hides committed data",
-        "info": "where it hides nothing",
-        "hidden": "where it covers committed data",
-        "exposed": "where it begins behind the transaction",
-        "at_risk": "else",
+        "critical": "if it hides committed data",
+        "info": "if it hides no records",
+        "hidden": "if it covers committed data",
+        "exposed": "if it begins after the start of the transaction",
+        "at_risk": "otherwise",
     },
 )
 def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
-    """The transaction index has an entry without an aborted transaction in the log
+    """The transaction index has an entry without an aborted transaction
 
-    Checks: in a region never cleaned, an entry without an aborted transaction of that producer, first offset and marker
-    in the log. Its last stable offset may differ from the replay's: where that exposes aborted records,
-    aborted-records-exposed says so.
-    Can be wrong: brokers up to 2.7 index lone ABORT markers (allowed for). Retention takes the head of a transaction:
-    an entry that begins below the log start is right where no marker of the producer lies between that and its own. Of
-    a broker that ran while `auditor copy` read it, entries beyond the log's end came behind it: nothing is said.
+    Checks: in a region never compacted, the log has no aborted transaction with the producer, first offset and marker
+    of an entry. Its last stable offset may differ from the replay's; if that exposes aborted records,
+    aborted-records-exposed reports it.
+    Can be wrong: brokers up to 2.7 index lone ABORT markers (handled). Retention deletes the beginning of a
+    transaction: an entry that begins below the log start is right if no marker of the producer precedes its own. If the
+    broker ran while `auditor copy` read it, entries past the log end offset are newer and not reported.
     What to do: as for aborted-transaction-not-indexed.
     Source: TransactionIndex
     """
@@ -402,11 +400,11 @@ def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
 def _words(entry: np.void, t: np.void | None, fault: int) -> str:
     if t is None or fault in (BEYOND, NO_MARKER):
         beyond = fault == BEYOND
-        return "lies beyond the log end" if beyond else "has no ABORT marker of this producer at its last offset"
+        return "is past the log end offset" if beyond else "has no ABORT marker of this producer at its last offset"
     return {
-        COMMITTED: "names a transaction that was committed",
-        CLOSED_NOTHING: "has a marker that closed nothing",
-        BEGINS: f"begins at {entry['first_offset']}, the transaction at {t['first_offset']}",
+        COMMITTED: "lists a committed transaction",
+        CLOSED_NOTHING: "has a marker without an open transaction",
+        BEGINS: f"begins at {entry['first_offset']}, but its transaction at {t['first_offset']}",
     }[fault]
 
 
@@ -418,7 +416,7 @@ def _extra(
     outcome = "hidden" if severity == CRITICAL else "exposed" if late else "at_risk"
     return log.finding(
         SEVERITIES[severity],
-        f"An entry of {stem}.txnindex (producer {entry['producer_id']}, offsets {entry['first_offset']} to "
+        f"An entry of {stem}.txnindex (producer id {entry['producer_id']}, offsets {entry['first_offset']} to "
         f"{entry['last_offset']}) {_words(entry, t, int(fault))}",
         replica=replica,
         file=f"{stem}.txnindex",
@@ -441,15 +439,15 @@ def _extra(
 
 @rule("replica-abort-index-divergence", when={"info": "while it may be in flight"})
 def replica_abort_index_divergence(log: LogView) -> Iterator[Finding]:
-    """Transaction indexes of replicas disagree
+    """Transaction indexes of replicas differ
 
-    Checks: below both high watermarks and above both log starts, entries of the .txnindex files (producer, first
-    offset, marker offset) that only one of two replicas has, where both have the marker's batch.
-    Can be wrong: last_stable_offset differs legally and is not compared; retention and cleaning are left out; a live
-    directory whose index is of another moment (then the finding says so: in flight).
-    What to do: where no batch of the segment is broken, since its recovery would cut it there: stop the broker without
-    the entry, move the segment's .txnindex and .index away, start it: the start recovers the segment and rebuilds both.
-    Before the stop, see to the broker's partitions without another in-sync replica, as the finding says.
+    Checks: below both high watermarks and above both log starts, only one of two replicas has an entry in its .txnindex
+    (producer, first offset, marker offset), although both have the marker's batch.
+    Can be wrong: last_stable_offset differs legally and is not compared; retention and compaction are excluded; the
+    index of a live directory was copied at another time (reported as in flight).
+    What to do: if no batch of the segment is broken (a recovery would truncate it there), stop the broker without the
+    entry, move the segment's .txnindex and .index away and start it. The start recovers the segment and rebuilds both.
+    Before the stop, prepare the broker's partitions without another in-sync replica, as the finding describes.
     Source: TransactionIndex, UnifiedLog.rebuildProducerState
     """
     for pair in replica_pairs(log):
@@ -467,9 +465,9 @@ def _index_finding(log: LogView, pair: Pair, only_leader: np.ndarray, only_repli
     late = _index_is_late(log, without, holder, entry)
     return log.finding(
         "error",
-        f"Broker {without.broker_id} has no index entry for the aborted transaction of producer {entry['producer_id']} "
-        f"at offsets {entry['first_offset']} to {entry['last_offset']} of {log.name}, which broker {holder.broker_id} "
-        "has: its read_committed consumers would get aborted records",
+        f"Broker {without.broker_id} has no index entry for the aborted transaction of producer id "
+        f"{entry['producer_id']} at offsets {entry['first_offset']} to {entry['last_offset']} of {log.name}, but "
+        f"broker {holder.broker_id} has one: read_committed consumers of the former get aborted records",
         replica=replica,
         offset=entry["first_offset"],
         last_offset=entry["last_offset"],
@@ -486,7 +484,7 @@ def _index_finding(log: LogView, pair: Pair, only_leader: np.ndarray, only_repli
         },
         doubt=late,
         advice=repairs.rebuild(
-            log, without, f"the .txnindex of the segment that holds offset {entry['last_offset']}", "its .index"
+            log, without, f"the .txnindex of the segment with offset {entry['last_offset']}", "its .index"
         ),
     )
 
@@ -512,25 +510,25 @@ RULE = "aborted-records-exposed"
 @rule(
     RULE,
     when={
-        "warning": "where an open transaction still keeps these records from consumers",
-        "info": "where the segment's .index is not in the input",
+        "warning": "if an open transaction still blocks these records",
+        "info": "if the segment's .index is not in the input",
     },
 )
 def aborted_records_exposed(log: LogView) -> Iterator[Finding]:
     """read_committed consumers get records of aborted transactions
 
-    Checks: every fetch that can end inside a segment, against the replica's transaction and offset indexes. A broker
-    stops looking for aborted transactions at the first .txnindex entry whose last stable offset is at or above the
-    fetch's upper bound, which is an entry of the .index, the next segment's base offset or the log end. Where that
-    entry comes before the entry of a transaction in the fetch, its records are returned. One finding per replica.
+    Checks: every fetch that can end inside a segment, by the replica's transaction and offset indexes. A broker stops
+    looking for aborted transactions at the first .txnindex entry whose last stable offset is at or above the fetch's
+    upper bound. That bound is an entry of the .index, the next segment's base offset or the log end offset. If the
+    entry precedes the entry of a transaction in the fetch, its records are returned. One finding per replica.
     Why it matters: consumers with isolation.level=read_committed process aborted records when this replica leads, or
     when they fetch from it as a follower (KIP-392), depending on the size of their fetches. A tiered topic keeps the
     wrong index in remote storage.
     Can be wrong: a running broker whose .index was copied earlier than its .txnindex may expose more.
-    What to do: make another in-sync replica the leader whose index is right. Then stop the broker, move the .index and
-    the .txnindex of the segment away and start it: it rebuilds both. Never move the .txnindex alone: the broker starts
-    without it and returns all aborted records. Before the stop, see to the broker's partitions without another in-sync
-    replica, as the finding says. See docs/aborted-records-exposed.md.
+    What to do: make another in-sync replica with a right index the leader. Then stop the broker, move the .index and
+    the .txnindex of the segment away and start it: it rebuilds both. Do not move the .txnindex alone: the broker starts
+    without it and returns all aborted records. Before the stop, prepare the broker's partitions without another in-sync
+    replica, as the finding describes. See docs/aborted-records-exposed.md.
     Source: TransactionIndex.collectAbortedTxns; LocalLog.addAbortedTransactions; ProducerStateManager.lastStableOffset
     """
     for replica in log.replicas:
@@ -561,7 +559,7 @@ def _exposed(log: LogView, replica: ReplicaFacts, rows: np.ndarray) -> Finding:
     proved = rows[rows["known"] == 1]
     shown, severity, returns = proved[proved["first_offset"] < stable], "critical", "returns"
     if not len(shown):
-        shown, severity, returns = proved, "warning", f"will, once the open transaction at offset {stable} ends, return"
+        shown, severity, returns = proved, "warning", f"will return, after the transaction at offset {stable} ends,"
     if not len(shown):
         shown, severity, returns = rows, "info", "may return"
     first, last = int(shown["first_offset"].min()), int(shown["last_offset"].max())
@@ -572,7 +570,7 @@ def _exposed(log: LogView, replica: ReplicaFacts, rows: np.ndarray) -> Finding:
         severity,
         f"Broker {replica.broker_id} {returns} up to {plural(records, 'aborted record')} of {log.name} "
         f"(offsets {first} to {last}) to read_committed consumers: {plural(len(ends), 'entry')} of its transaction "
-        f"index {'has' if len(ends) == 1 else 'have'} a last stable offset that is too high",
+        f"index {'has' if len(ends) == 1 else 'have'} too high a last stable offset",
         replica=replica,
         file=f"{_stem(replica, int(ends[0]['segment']))}.txnindex",
         position=ends[0]["position"],
@@ -593,7 +591,7 @@ def _exposed(log: LogView, replica: ReplicaFacts, rows: np.ndarray) -> Finding:
         if len(proved)
         else Advice(
             Verdict.INVESTIGATE_FIRST,
-            afterwards=f"copy {few(missing)} of broker {replica.broker_id} too, and audit again",
+            afterwards=f"Copy {few(missing)} of broker {replica.broker_id} too, and audit again",
         ),
     )
 
@@ -610,8 +608,8 @@ def _advice(log: LogView, replica: ReplicaFacts, segments: set[int]) -> Advice:
     if not files:
         return Advice(
             Verdict.INVESTIGATE_FIRST,
-            "no command of Kafka rebuilds the transaction index of a segment in remote storage",
-            afterwards="compare what read_committed consumers of these offsets processed with the offsets listed",
+            "Kafka has no command that rebuilds the transaction index of a segment in remote storage",
+            afterwards="Compare the records that read_committed consumers processed with the listed offsets",
         )
     checks, steps, conditions, moves = _another_leads(log, replica)
     pair = (
@@ -619,10 +617,10 @@ def _advice(log: LogView, replica: ReplicaFacts, segments: set[int]) -> Advice:
     )
     advice = Advice(
         Verdict.ACT,
-        "it loses no record; never move the .txnindex alone, since the broker then returns all aborted records of it",
+        "no records are lost. Do not move the .txnindex alone: the broker then returns all aborted records of it",
         checks,
         steps=(*steps, Step(f"stop broker {broker}, move {pair} away and keep them, start it: it rebuilds both")),
-        afterwards=f"audit again once broker {broker} has {name} in sync: transactions that end while it is down can "
+        afterwards=f"Audit again when broker {broker} has {name} in sync. Transactions that end while it is down can "
         "get wrong entries in the same way, unless it catches up with replica.fetch.max.bytes=1 and "
         "replica.fetch.response.max.bytes=1 (one batch per fetch, slow)",
         moves=moves,
@@ -643,7 +641,9 @@ def _another_leads(
     others = (c for c in log.replicas if c is not replica and not len(c.exposed))
     other = next((c for c in others if c is log.leader or repairs.keeps_out(log, c) is None), None)
     may_lead = shown(
-        f"another replica of {log.name} may lead and exposes nothing", None if other is None else True, "its replicas"
+        f"another replica of {log.name} may lead and exposes no records",
+        None if other is None else True,
+        "its replicas",
     )
     if other is None:
         look = check(repairs.describe_topic(log.topic), f"the Isr of {log.name} lists a broker besides {broker}")
@@ -652,7 +652,7 @@ def _another_leads(
     return (look,), repairs.lead(log, other), (may_lead, synced), Moves(leads=other.broker_id)
 
 
-# Transaction index entries against the replay, by columns: a forged index may have millions.
+# Transaction index entries, compared with the replay by columns: a forged index may have millions.
 #
 # Cost of each function: a sort of both sides; memory: some 100 bytes per entry while it runs.
 
@@ -763,7 +763,7 @@ def hides(replica: ReplicaFacts, producer: np.ndarray, first: np.ndarray, last: 
     return hidden
 
 
-# Repairs of wrong producer snapshots: seldom needed, and never a start as after a crash.
+# Repairs of wrong producer snapshots: seldom needed, and never with a start as after a crash.
 #
 # A start without ``.kafka_cleanshutdown`` removes a broker from the in-sync and eligible replicas of all its partitions
 # (KIP-966), for one snapshot of one of them.
@@ -772,37 +772,37 @@ def hides(replica: ReplicaFacts, producer: np.ndarray, first: np.ndarray, last: 
 def wrong_snapshot(log: LogView, replica: ReplicaFacts, link: SnapshotLink, *, opened: bool) -> Advice:
     """Advise on a wrong snapshot.
 
-    Nothing where no start reads it; another leader where an in-sync replica's snapshots match the log; a start without
-    it only where it makes its broker hold a transaction open (``opened``).
+    No step if no start reads it; another leader if an in-sync replica's snapshots match the log; a start without it
+    only if it causes an open transaction (``opened``).
     """
     newest = max(replica.snapshots, key=lambda other: other.offset)
     name = log.name
     if newest is not link:
         return Advice(
             Verdict.WAIT,
-            f"nothing is lost: broker {replica.broker_id} starts from {newest.file}, which is newer",
-            afterwards=f"keep {link.file} for a report",
+            f"no records are lost: broker {replica.broker_id} starts from {newest.file}, which is newer",
+            afterwards=f"Keep {link.file} for a report",
         )
     if replica is not log.leader or log.cluster.last_leader(log.topic, log.partition) not in (None, replica.broker_id):
         if not opened:
             return Advice(
                 Verdict.WAIT,
-                f"nothing is lost while broker {replica.broker_id} follows: it takes each producer's state from what "
-                "the leader stored next",
-                afterwards=f"do not make it the leader of {name} before these producers have written again",
+                f"no records are lost while broker {replica.broker_id} follows: it takes each producer's state from "
+                "the leader's next batches",
+                afterwards=f"Do not make it the leader of {name} before these producers have written again",
             )
         return _without_snapshot(log, replica, link)
     sound = next((c for c in log.replicas if c is not replica and keeps_out(log, c) is None), None)
     if sound is not None and not any(snapshot.differences for snapshot in sound.snapshots):
         return Advice(
             Verdict.ACT,
-            f"nothing is lost by letting broker {sound.broker_id} lead, whose snapshots fit the log",
+            f"no records are lost if broker {sound.broker_id} leads, whose snapshots match the log",
             (
-                shown(f"broker {sound.broker_id} has all that the leader has", True, "both replicas"),
+                shown(f"broker {sound.broker_id} has all records of the leader", True, "both replicas"),
                 check_in_sync(log, sound.broker_id),
             ),
             lead(log, sound),
-            afterwards=f"broker {replica.broker_id} then takes each producer's state from what it follows",
+            afterwards=f"Broker {replica.broker_id} then takes each producer's state from its new leader",
             moves=Moves(leads=sound.broker_id),
         ).unless(in_sync(log, sound.broker_id))
     if opened:
@@ -814,11 +814,11 @@ def wrong_snapshot(log: LogView, replica: ReplicaFacts, link: SnapshotLink, *, o
     )
     return Advice(
         Verdict.NONE if alone else Verdict.INVESTIGATE_FIRST,
-        "a producer whose next batch is refused for it (OUT_OF_ORDER_SEQUENCE_NUMBER) goes on "
-        "with a new epoch, and a batch that was sent twice meanwhile may be stored twice",
+        "a producer whose next batch is refused (OUT_OF_ORDER_SEQUENCE_NUMBER) continues with a new epoch. A batch "
+        "that was sent twice in the meantime may be stored twice",
         () if alone else (others,),
-        () if alone else (Step(f"let that broker lead {name}"),),
-        afterwards=f"keep {link.file} for a report",
+        () if alone else (Step(f"make that broker lead {name}"),),
+        afterwards=f"Keep {link.file} for a report",
     )
 
 
@@ -830,19 +830,19 @@ def _without_snapshot(log: LogView, replica: ReplicaFacts, link: SnapshotLink) -
     if not older:
         return Advice(
             Verdict.INVESTIGATE_FIRST,
-            "the log below it is gone, so what it knows of older producers would be lost"
+            "the log below it is deleted, so its state of older producers would be lost"
             if begins_later
-            else "a start that finds no snapshot forgets all producers, unless it is one as after a crash",
-            afterwards=f"do not delete {link.file}: compare it with the snapshots of the other replicas",
+            else "a start without a snapshot loses all producer state, except after a crash",
+            afterwards=f"Do not delete {link.file}: compare it with the snapshots of the other replicas",
         )
     act = Step(
-        f"stop broker {replica.broker_id}, move {link.file} out of the folder and keep it, start it: an older one is "
-        "loaded, the log replayed"
+        f"stop broker {replica.broker_id}, move {link.file} out of the directory and keep it, start the broker: it "
+        "loads an older one and replays the log"
     )
-    older_one = shown("an older snapshot is there", True, f"the folder of broker {replica.broker_id}")
+    older_one = shown("an older snapshot exists", True, f"the directory of broker {replica.broker_id}")
     return gated(
         log.cluster,
         replica.broker_id,
-        Advice(Verdict.ACT, "it loses nothing: the log has it all", steps=(act,)),
+        Advice(Verdict.ACT, "no state is lost: the log has all of it", steps=(act,)),
         older_one,
     )

@@ -1,4 +1,4 @@
-"""Rules on the validation of record sets by leaders (KIP-467), against the stored batches."""
+"""Rules on stored batches by the leaders' validation of record sets (KIP-467)."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ COUNTED_BY_RECORDS = ("no_key_compacted", "invalid_magic")  # of which headers a
 
 LEGACY_FLAWS = {
     col.RECORD_INNER_MAGIC: "an inner record has another magic than its wrapper",
-    col.RECORD_INNER_CRC: "the checksum of an inner record is wrong",
-    col.RECORD_INNER_CODEC: "an inner record claims to be compressed",
+    col.RECORD_INNER_CRC: "an inner record has a CRC mismatch",
+    col.RECORD_INNER_CODEC: "an inner record is marked as compressed",
     col.RECORD_WRAPPER_OFFSET: "the wrapper's offset is below its last inner offset",
 }
 LEGACY_METRICS = {col.RECORD_INNER_CRC: "invalid_checksum", col.RECORD_INNER_MAGIC: "invalid_magic"}
 RECORD_FLAWS = {
-    col.RECORD_COUNT_MISMATCH: "the records present are not as many as declared",
-    col.RECORD_BYTES_LEFT: "bytes are left behind the last record",
+    col.RECORD_COUNT_MISMATCH: "the number of records differs from the declared one",
+    col.RECORD_BYTES_LEFT: "bytes follow the last record",
     col.RECORD_UNDECOMPRESSABLE: "its body cannot be decompressed",
     col.RECORD_OFFSET_DELTA: "offset deltas do not increase or exceed the last one declared",
     col.RECORD_LENGTH: "a record's length is negative or does not fit",
@@ -92,22 +92,21 @@ def _structural(
 
 @rule("record-structure-invalid")
 def record_structure_invalid(log: LogView) -> Iterator[Finding]:
-    """A batch is not built as batches must be
+    """A malformed batch
 
-    Checks: the records present differ from the declared count, bytes are left over, the body cannot be decompressed,
-    offset deltas do not increase or exceed the last one, lengths are impossible, a header key is null (all of these
-    with --records); an unknown codec or magic, a declared count that contradicts the offsets, bytes between sound
-    batches that are no batch: a length that leads nowhere or over other batches, zeros, anything else (always).
-    Why it matters: leaders refuse such batches, but for wrong deltas, which they repair or let pass; one that is stored
-    breaks consumers and followers when they read it. Length and magic stand outside of the checksum: where it is right
-    with the length that leads to the next batch, or with magic 2, they are damaged, and the batch counts as it was.
-    Bytes that are no batch end a segment for a broker: consumers stop there, and an unclean restart cuts off all that
-    lies behind. The auditor looks for the next sound batch and goes on from it.
-    Can be wrong: fewer records than offsets are legal where a log was cleaned, by whichever broker (nothing is said
-    there). Where a search
-    began in the middle of a record, a whole batch kept in its value with offsets that fit may be taken for the log's.
+    Checks: with --records, the number of records differs from the declared count, bytes follow the last record, the
+    body cannot be decompressed, offset deltas do not increase or exceed the last one, lengths are impossible, or a
+    header key is null. Always: an unknown codec or magic, a declared count that contradicts the offsets, or bytes
+    between intact batches that are no batch (a wrong length, zeros, other bytes).
+    Why it matters: leaders refuse such batches, except wrong deltas, which they repair or accept. A stored one breaks
+    consumers and followers that read it. The checksum does not cover length and magic. If it is right with another
+    length or with magic 2, only that field is damaged, and the batch is used with the right value. Bytes that are no
+    batch end a segment for a broker: consumers stop there, and an unclean restart truncates all later records. The
+    auditor searches the next intact batch and continues from it.
+    Can be wrong: fewer records than offsets are legal after compaction by any broker (not reported). If a search begins
+    in the middle of a record, a complete batch inside its value with fitting offsets may count as a batch of the log.
     What to do: find the client by its producer id; kafka-dump-log.sh with --deep-iteration shows the batch. For bytes
-    that are no batch, take the offsets named from another replica, before this broker next starts or becomes leader.
+    that are no batch, get the named offsets from another replica, before this broker next starts or becomes leader.
     Source: KIP-467; LogValidator, DefaultRecordBatch
     """
     no_codec = {_place(e) for e in log.events(EventKind.HEADER_FLAW) if e["flaws"] & col.FLAW_CODEC_UNKNOWN}
@@ -176,21 +175,21 @@ def _gaps(log: LogView, replica: ReplicaFacts) -> Iterator[Finding]:
         yield log.finding(
             "error",
             f"No batch in {plural(error.length, 'byte')} of {error.file} from byte {error.position} on "
-            f"({error.detail}): {lost} of {log.name} could not be read, and a broker reads nothing after them here",
+            f"({error.detail}): {lost} of {log.name} is unreadable, and so are all later batches for a broker",
             replica=replica, file=error.file, position=error.position,
             offset=first, last_offset=last if last >= first else None,
             evidence={"reason": error.reason, "bytes": error.length, "detail": error.detail,
                       "unread_offsets": [first, last] if last >= first else None, **error_code("CORRUPT_MESSAGE")},
             advice=Advice(
                 Verdict.INVESTIGATE_FIRST,
-                f"an unclean restart of broker {replica.broker_id} could cut off the rest, and so could a move of it",
+                f"an unclean restart or a move of broker {replica.broker_id} could truncate the rest",
                 conditions=(
                     check(
                         repairs.describe_topic(log.topic),
-                        f"the Isr of {log.name} lists no broker whose copy shows these bytes whole",
+                        f"the Isr of {log.name} lists no broker whose copy has these bytes intact",
                     ),
                 ),
-                afterwards=f"audit the copy of another replica that is in sync: it may have {lost}",
+                afterwards=f"Audit the copy of another in-sync replica: it may have {lost}",
             ),
         )  # fmt: skip
 
@@ -210,7 +209,7 @@ def _invalid(
     counted = cause in OF_HEADER and (e["kind"] != EventKind.HEADER_FLAW or control or e["flaws"] & LEADERS_LOOK_AT)
     return log.at_event(
         "error",
-        f"Malformed from offset {e['base_offset']} of {log.name} on: {plural(len(run), 'batch')} ({'; '.join(what)})",
+        f"{plural(len(run), 'malformed batch')} in {log.name} from offset {e['base_offset']} on: {'; '.join(what)}",
         e,
         last_offset=run[-1]["last_offset"],
         evidence={
@@ -225,7 +224,7 @@ def _invalid(
             conditions=(
                 check(
                     repairs.dump(log.leader.file(int(e["segment"])), "--deep-iteration"),
-                    f"it shows such a batch at offset {e['base_offset']}",
+                    f"the output shows such a batch at offset {e['base_offset']}",
                 ),
             ),
             afterwards=_who_writes(e, control=control),
@@ -236,20 +235,20 @@ def _invalid(
 def _who_writes(e: Event, *, control: bool) -> str:
     if control:
         return (
-            "no client can write control batches: stop what writes into the brokers' files, a restore or a mirror of "
-            "raw segments, and keep a copy of the folder before it starts again"
+            "Clients cannot write control batches: find what writes into the brokers' files (a restore or a mirror of "
+            "raw segments), end it, and keep a copy of the directory"
         )
-    who = f"the client of producer {e['producer_id']}" if e["producer_id"] >= 0 else "the client that writes so"
-    return f"stop {who}, and upgrade it before it writes again: a leader that checks it refuses such batches"
+    who = f"the client of producer id {e['producer_id']}" if e["producer_id"] >= 0 else "the client that writes these"
+    return f"Stop {who}, and upgrade it before it writes again: a validating leader refuses such batches"
 
 
 @rule("null-key-in-compacted-topic")
 def null_key_in_compacted_topic(log: LogView) -> Iterator[Finding]:
-    """A record without key is in a compacted topic
+    """A record without key in a compacted topic
 
-    Checks: data records with a null key in a topic whose cleanup.policy contains compact.
-    The evidence names each by its position in the batch, and what would remain of the batch without them.
-    Why it matters: the cleaner drops them; leaders refuse them as INVALID_RECORD.
+    Checks: data records have a null key in a topic whose cleanup.policy contains compact. The evidence has the position
+    of each in its batch, and the batch without them.
+    Why it matters: compaction drops them. Leaders refuse them as INVALID_RECORD.
     Can be wrong: compaction was enabled after they were written.
     What to do: write them again with a key.
     Source: KIP-467; LogValidator
@@ -259,7 +258,7 @@ def null_key_in_compacted_topic(log: LogView) -> Iterator[Finding]:
         yield log.at_event(
             "warning",
             f"{plural(sum(x['null_keys'] for x in run), 'record')} without key in the compacted topic {log.topic}, "
-            f"partition {log.partition}, from offset {e['base_offset']} on: the cleaner drops what has no key",
+            f"partition {log.partition}, from offset {e['base_offset']} on: compaction drops records without key",
             e,
             last_offset=run[-1]["last_offset"],
             evidence={
@@ -275,12 +274,12 @@ def null_key_in_compacted_topic(log: LogView) -> Iterator[Finding]:
 
 @rule("legacy-inner-record-invalid")
 def legacy_inner_record_invalid(log: LogView) -> Iterator[Finding]:
-    """A wrapper of the old formats holds broken messages
+    """A wrapper of the old formats contains broken messages
 
-    Checks: in a magic 0 or 1 wrapper an inner message of another magic, with a wrong checksum or a codec of its own, or
-    a wrapper offset below its last inner offset.
-    Why it matters: readers fail at it; it cannot be converted.
-    Can be wrong: wrapper offset 0 as librdkafka once wrote it (allowed for).
+    Checks: an inner message of a magic 0 or 1 wrapper has another magic, a CRC mismatch or its own codec. Or the
+    wrapper offset is below its last inner offset.
+    Why it matters: consumers fail at it, and it cannot be converted.
+    Can be wrong: wrapper offset 0, as written by old librdkafka releases (handled).
     What to do: produce the records again.
     Source: KIP-467; AbstractLegacyRecordBatch
     """
@@ -307,15 +306,16 @@ def legacy_inner_record_invalid(log: LogView) -> Iterator[Finding]:
 
 @rule("malformed-control-batch")
 def malformed_control_batch(log: LogView) -> Iterator[Finding]:
-    """A control batch is not a marker
+    """A control batch is not a valid marker
 
-    Checks: outside of __cluster_metadata a control batch without producer id, with a sequence, with more than one
-    record, not transactional, compressed, of another type than ABORT or COMMIT, or with a key or value too short.
-    Why it matters: clients cannot write control batches, so something else wrote into the log. An unknown type keeps a
-    4.1 broker from starting once it has to replay it.
-    Can be wrong: an empty control batch left by compaction is legal (allowed for).
-    What to do: keep a copy of the folder, and fetch this replica again only where another one that is in sync is known
-    to be sound; stop what writes into its files: a restore, or a mirror of raw segments.
+    Checks: outside of __cluster_metadata, a control batch has no producer id, a sequence, more than one record, or
+    another type than ABORT or COMMIT. Or it is not transactional, is compressed, or has a key or value that is too
+    short.
+    Why it matters: clients cannot write control batches, so something else wrote into the log. A 4.1 broker that has to
+    replay an unknown type does not start.
+    Can be wrong: an empty control batch after compaction is legal (handled).
+    What to do: keep a copy of the directory, and re-fetch this replica only if another in-sync one is known to be
+    intact; find what writes into its files (a restore, or a mirror of raw segments) and end it.
     Source: KIP-98; ControlRecordType, EndTransactionMarker
     """
     for run in _structural(log, (EventKind.HEADER_FLAW,), CONTROL_FLAWS):
@@ -326,20 +326,19 @@ def malformed_control_batch(log: LogView) -> Iterator[Finding]:
 def producer_fields_inconsistent(log: LogView) -> Iterator[Finding]:
     """A batch's producer fields contradict each other
 
-    Checks: the transactional bit without producer id; a producer id without epoch; data with a producer id but without
-    sequence, where sequences mean something. An epoch or a sequence without producer id is info, and of a log only the
-    first such batch is shown.
-    Why it matters: leaders refuse the former; replicas that replay one get a wrong producer state. The latter is how
-    non-idempotent sarama, kafkajs and franz-go producers write (0 in place of -1): leaders look at neither field.
-    Can be wrong: internal topics, whose coordinators write sequence 0 without producer id (left out).
-    What to do: stop the client that writes so, and upgrade it; nothing where it is info.
+    Checks: the transactional bit without producer id, a producer id without epoch, or data with a producer id but
+    without sequence. An epoch or a sequence without producer id is an info for the first such batch of a log.
+    Why it matters: leaders refuse the former, and replicas that replay one get a wrong producer state. Non-idempotent
+    sarama, kafkajs and franz-go producers write the latter (0 instead of -1), and leaders ignore both fields.
+    Can be wrong: internal topics, whose coordinators write sequence 0 without producer id (excluded).
+    What to do: stop the client that writes these batches, and upgrade it; nothing for an info.
     Source: KIP-98, KIP-467; LogValidator
     """
     for e in log.events(EventKind.LEFTOVER_FIELDS):
         yield log.at_event(
             "info",
             f"Batches of {log.name} from offset {e['base_offset']} on have an epoch or a sequence but no producer id, "
-            "as non-idempotent sarama, kafkajs and franz-go producers write them: leaders ignore these fields",
+            "as from non-idempotent sarama, kafkajs and franz-go producers: leaders ignore these fields",
             e,
             evidence={"producer_epoch": e["producer_epoch"]},
             advice=Advice(Verdict.NONE),
@@ -349,7 +348,7 @@ def producer_fields_inconsistent(log: LogView) -> Iterator[Finding]:
         yield _invalid(log, run, words(run[0]["flaws"], PRODUCER_FLAWS))
 
 
-# Culprit records of a batch, and what would remain of it without them (KIP-467).
+# Culprit records of a batch, and the batch without them (KIP-467).
 
 
 SHOWN = 20  # batches of one finding

@@ -197,7 +197,7 @@ def rule_page(rule: Rule) -> str:
                 lines += ["", f"`{kind}`: {text}" if kind else _sentence(text)]
     if causes := dict.fromkeys(name for by in rule.absorbed_by for name in by.rules):
         beside = ", ".join(f"[`{name}`]({_page_of(name)}.md)" for name in causes)
-        lines += ["", "## Not reported on its own beside", "", f"{beside}, whose evidence it then is."]
+        lines += ["", "## Reported as part of", "", f"{beside}."]
     if rule.prevented_by:
         lines += ["", "## Prevented by", "", *(f"- {safeguard.setting}" for safeguard in rule.prevented_by)]
     return "\n".join(lines) + "\n"

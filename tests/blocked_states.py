@@ -84,7 +84,7 @@ SAYS = {  # behind each verdict what has to be on every surface that shows comma
     ),  # nobody leads the partition
     ("act", KEEP[1]): (("the leader: put it first",), (f"{ABORT} --topic", MARKER)),  # another replica has the marker
     KEEP: (("Aborting would lose records",), (f"{ABORT} --topic", MARKER)),
-    COMMIT: (("an abort would drop records", MARKER), (f"{ABORT} --topic",)),
+    COMMIT: (("Aborting would lose records", MARKER), (f"{ABORT} --topic",)),
 }
 
 

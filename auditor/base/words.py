@@ -11,9 +11,9 @@ from typing import Any
 
 from auditor.base.at_rest import Values
 
-SEVERITIES = ("critical", "error", "warning", "info")  # of findings, the gravest first
+SEVERITIES = ("critical", "error", "warning", "info")  # of findings, the most severe first
 NAMED = 60  # numbers in a sentence, more than an internal topic has partitions by default
-NO_TIMEOUT_MS = 2**31 - 1  # what a coordinator stores as the time-out of a client of two-phase commit (KIP-939)
+NO_TIMEOUT_MS = 2**31 - 1  # the timeout that a coordinator stores for a two-phase commit (KIP-939)
 _DURATIONS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
 
 
@@ -120,55 +120,53 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
 
 
 GLOSSARY = {
-    "aborted transaction": "Its records stay in the log; read_committed consumers leave them out.",
+    "aborted transaction": "Its records stay in the log; read_committed consumers skip them.",
     "coordinator": (
-        "The broker that keeps a transactional id's or a group's state, in a partition of __transaction_state"
-        " or __consumer_offsets."
+        "The broker that stores the state of a transactional id or a group, in a partition of __transaction_state or "
+        "__consumer_offsets."
     ),
     "epoch": (
-        "A number that goes up when a producer, coordinator or leader is replaced; whoever still uses a lower"
-        " one is refused."
+        "A number that is bumped when a producer, coordinator or leader is replaced. Requests with a lower one are "
+        "refused."
     ),
     "fenced": (
-        "Refused because a newer epoch exists: an old producer may not write any more, a fenced broker may not lead."
+        "Refused because a newer epoch exists: a fenced producer cannot write, and a fenced broker cannot lead."
     ),
     "high watermark": (
         "The offset up to which all in-sync replicas have a partition's records; consumers read no further."
     ),
     "in flight": (
-        "Missing perhaps only because the files were copied at different times, or were being written: a newer copy "
-        "shows which."
+        "Possibly missing only because the files were copied at different times, or were being written. A newer copy "
+        "shows it."
     ),
-    "in-sync replicas": "The copies of a partition that have all that its leader has; one of them may become leader.",
+    "in-sync replicas": "The replicas with all records of the leader (ISR). One of them may become leader.",
     "last stable offset": (
-        "The offset of the first record whose transaction is still open, at most the high watermark: "
-        "read_committed consumers read no further. Also LSO."
+        "The offset of the first record whose transaction is still open, at most the high watermark (LSO). "
+        "read_committed consumers read no further."
     ),
-    "log end": "The offset that the next record gets.",
-    "log start": "The first offset that a partition still has; what lay below it is deleted.",
+    "log end": "The offset of the next record (log end offset, LEO).",
+    "log start": "The first offset that a partition still has; records below it are deleted.",
     "margin": (
-        "What is allowed beyond a transaction's time-out before its partition counts as blocked: 30 s; where no "
-        "time-out is known, 15 minutes are taken for it."
+        "The time allowed past a transaction's timeout before its partition counts as blocked: 30 s. An unknown "
+        "timeout counts as 15 minutes."
     ),
-    "marker": (
-        "A control record that ends a transaction in a partition: COMMIT or ABORT. Its coordinator has it written."
-    ),
+    "marker": "A control record that ends a transaction in a partition: COMMIT or ABORT. Its coordinator sends it.",
     "producer id": (
-        "The number that a broker gives a producer; with epoch and sequence it tells a repeated write from a new one."
+        "The number of a producer, allocated by the brokers. With epoch and sequence it shows repeated writes."
     ),
     "producer snapshot": (
-        "A file beside a log with what the broker knew of each producer, so that it need not read the log again."
+        "A file next to a log with the state of each producer, so that the broker need not read the log again."
     ),
     "read_committed": "The isolation level of consumers that see only committed transactions.",
     "sequence": (
-        "The number of a producer's record in a partition, counted up by one: a gap means loss, a repetition "
-        "a duplicate."
+        "The number of a producer's record in a partition, increased by one. A gap means loss, a repetition a "
+        "duplicate."
     ),
-    "time-out": "transaction.timeout.ms: how long a transaction may stay open before its coordinator aborts it.",
-    "transaction.version": (
-        "A feature level of the cluster: from 2 on each transaction has an epoch of its own (KIP-890)."
+    "timeout": "transaction.timeout.ms: the time that a transaction may stay open before its coordinator aborts it.",
+    "transaction.version": "A feature level of the cluster: from 2 on each transaction has its own epoch (KIP-890).",
+    "transactional id": (
+        "The name that a producer keeps over restarts; a new producer with this name fences the old one."
     ),
-    "transactional id": "The name that a producer keeps over restarts; a new one of that name fences the old one.",
 }
 _OTHER = {
     "last stable offset": ("LSO",),
@@ -179,11 +177,11 @@ _OTHER = {
     "sequence": ("sequences",),
     "producer id": ("producer ids",),
     "producer snapshot": ("producer snapshots", "snapshots"),
-    "time-out": ("timeout", "time-outs"),
+    "timeout": ("time-out", "timeouts"),
     "aborted transaction": ("aborted transactions",),
     "transactional id": ("transactional ids",),
     "fenced": ("fences",),
-    "log end": ("end of the log",),
+    "log end": ("end of the log", "log end offset"),
 }
 
 

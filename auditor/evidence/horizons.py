@@ -467,7 +467,7 @@ def restored(
 # What a cleaner may have removed from a log, and what it cannot have.
 
 
-LEADERS_LOG = "what the cleaner took of the log of the broker that led then"
+LEADERS_LOG = "the compacted part of the log of the leader at that time"
 
 
 class Missing(StrEnum):

@@ -206,7 +206,7 @@ def _older(one: DirectoryCopy, other: DirectoryCopy) -> Superseded | frozenset[L
         if bool(behind) != bool(ahead):
             old, new = (one, other) if behind else (other, one)
             return Superseded(old.log_dir, new.log_dir, _why(old, new, behind or ahead, len(shared)))
-    for number, what in enumerate(("newest time that its broker wrote", "time when it was read")):
+    for number, what in enumerate(("newest broker-written time", "read time")):
         times = [max(copy.logs[key].times[number] for key in shared) for copy in (one, other)]
         apart = beyond_ms(times[0] - times[1], one_clock=one.broker_id is not None)
         if apart and min(times) >= 0:
@@ -234,7 +234,7 @@ def _why(old: DirectoryCopy, new: DirectoryCopy, behind: frozenset[LogKey], shar
     before, after = ((log.end, log.leader_epoch, *(log.checkpoints or ())) for log in (old.logs[key], new.logs[key]))
     names = ("log end", "last leader epoch", "log start", "high watermark")
     name, x, y = next((name, x, y) for name, x, y in zip(names, before, after, strict=False) if x < y)
-    return f"{name} of {topic}-{partition}: {x}, then {y}; {len(behind)} of {shared} logs went on, none is further"
+    return f"{name} of {topic}-{partition}: {x}, then {y}; {len(behind)} of {shared} logs continued, no log is behind"
 
 
 def _names(keys: Collection[LogKey]) -> str:

@@ -106,40 +106,40 @@ from auditor.transactions.record import Hold
 
 
 class Need(Enum):
-    """What a log has or is. Of replicas: any of them that is no copy of another topic."""
+    """A property of a log that a rule needs; of any of its replicas that is not a copy of another topic."""
 
-    EVENTS = "something odd in a batch, or between two"
-    ERRORS = "bytes that could not be read or decoded"
-    AHEAD = "a time of a producer that nothing of a broker follows"
+    EVENTS = "an odd batch, or an odd pair of batches"
+    ERRORS = "unreadable or undecodable bytes"
+    AHEAD = "a producer's time without a later broker-written time"
     PRODUCERS = "producer ids"
     TRANSACTIONS = "transactions, or markers"
-    STEPS = "broker-written times that went back"
+    STEPS = "broker-written times that moved backwards"
     ABORTED = "entries of a transaction index"
     EXPOSED = "aborted records that its transaction index does not hide"
     SNAPSHOTS = "producer snapshots"
-    REPLICAS = "more replicas than one"
+    REPLICAS = "more than one replica"
     OF_ANOTHER = "a copy of another topic of its name"
     REMOTE = "a part in tiered storage"
     ELECTIONS = "elections that the metadata shows"
-    COORDINATOR = "__transaction_state beside it in the input"
-    TRANSACTION_STATE = "it is of __transaction_state"
-    CONSUMER_OFFSETS = "it is of __consumer_offsets"
+    COORDINATOR = "__transaction_state in the input"
+    TRANSACTION_STATE = "it is a partition of __transaction_state"
+    CONSUMER_OFFSETS = "it is a partition of __consumer_offsets"
     METADATA = "it is __cluster_metadata"
     SHARE_OFFSETS = "offsets of share groups"
     LOST_FILES = "no segments at all, or indexes without their segment"
-    STARTS = "files at which a start of its broker does not go on as usual"
-    MEMORY = "what its running broker has in memory"
+    STARTS = "files that make a start of its broker fail or lose a partition"
+    MEMORY = "the memory of its running broker"
 
 
 class Blocks(Enum):
-    """Who waits behind what is found, above info."""
+    """The clients that a finding above info blocks."""
 
     READERS = "readers"  # the partition's read_committed consumers
     GROUP = "group"  # they, and the group that the finding names, which cannot fetch its offsets
 
 
 class Unverified(Enum):
-    """Why a leader that verifies with the coordinator refuses the data that is found (KIP-890)."""
+    """The reason why a leader that verifies with the coordinator refuses the data of a finding (KIP-890)."""
 
     ENDED = "its transaction has ended, and under transaction.version 2 so has its epoch"
     NOT_ADDED = "the transaction does not have the partition"
@@ -161,7 +161,7 @@ FAMILIES = (
 
 
 class Marks(TypedDict, total=False):
-    """What a row may say beyond its columns, as :class:`auditor.rules.catalogue.registry.Kind` explains it."""
+    """Optional fields of a row, see :class:`auditor.rules.catalogue.registry.Kind`."""
 
     blocks: Blocks
     hold: Hold
@@ -596,88 +596,89 @@ class RulePage:
 _PAGES = (
     RulePage(
         "transaction-past-timeout",
-        """A transaction holds readers back for longer than it should
+        """A transaction past its timeout blocks consumers
 
-        Why it matters: read_committed consumers stop at its first offset, and cleaning stops there too, until it ends.
+        Why it matters: read_committed consumers stop at its first offset until it ends, and so does compaction.
         """,
     ),
     RulePage(
         "missing-or-pending-marker",
-        """A transaction was decided, and a partition did not take its marker
+        """A decided transaction has no marker in a partition
 
-        Why it matters: the data stays undecided: read_committed consumers stop before it, and while the coordinator
-        still tries, every client of the id gets CONCURRENT_TRANSACTIONS.
+        Why it matters: read_committed consumers stop before its data. While the coordinator retries, every client of
+        the id gets CONCURRENT_TRANSACTIONS.
         """,
     ),
     RulePage(
         "marker-against-decision",
-        """A marker is not what the coordinator decided
+        """A marker does not match the coordinator's decision
 
-        Why it matters: the transaction is not atomic any more: committed data is hidden, aborted data is read as
-        committed, or what was acknowledged as committed is gone.
+        Why it matters: the transaction is not atomic any more. Consumers miss committed data, or see aborted data, or
+        acknowledged commits are lost.
         """,
         one_by=same_record,
     ),
     RulePage(
         "marker-coordinator-epoch-mismatch",
-        """A marker came from a coordinator that was replaced, or never was
+        """The coordinator epoch of a marker is too low or never existed
 
-        Why it matters: the coordinator epoch fences coordinators that were replaced; their decisions must not count.
+        Why it matters: the coordinator epoch fences former coordinators, whose decisions must not count.
         """,
     ),
     RulePage(
         "impossible-transition",
-        """A transactional id's records do not follow one another as a coordinator writes them
+        """Records of a transactional id that no coordinator writes in this order
 
-        Why it matters: coordinator data was lost, altered or mixed up: the decision of a transaction may be wrong or
-        missing, and zombies may pass.
+        Why it matters: coordinator data was lost, altered or mixed up. The decision of a transaction may be wrong or
+        missing, and zombies may write again.
         """,
     ),
     RulePage(
         "undecodable-transaction-record",
-        """Coordinators do not find, or cannot read, a record of theirs
+        """A coordinator record is undecodable or in the wrong partition
 
-        Why it matters: a coordinator that loads the partition goes on without it: ids and groups are stale or unknown.
+        Why it matters: a coordinator that loads the partition continues without it, so ids and groups are stale or
+        unknown.
         """,
     ),
     RulePage(
         "unallocated-producer-id",
-        """Data has a producer id or an epoch that nobody gave out
+        """Data has a producer id or an epoch that was never allocated
 
-        Why it matters: the data comes from another cluster, or the state of this one went back: ids collide, zombies
-        pass.
+        Why it matters: the data comes from another cluster, or the state of this one regressed. Ids collide, and
+        zombies may write again.
         """,
     ),
     RulePage(
         "wrong-transaction-index",
-        """A transaction index is not what the log gives
+        """A transaction index does not match the log
 
-        Why it matters: read_committed consumers learn from the index what to leave out: they get aborted records, or
-        lose committed ones.
+        Why it matters: read_committed consumers use the index to skip aborted records. They get aborted records, or
+        miss committed ones.
         """,
     ),
     RulePage(
         "malformed-batch",
-        """A batch has not the form that brokers store""",
+        """A stored batch has an invalid format""",
     ),
     RulePage(
         "partition-owned-twice",
         """Two producers commit offsets of the same group and partition
 
-        Why it matters: input is processed twice, or left out, although every transaction is atomic by itself.
+        Why it matters: input is processed twice, or skipped, although every transaction is atomic by itself.
         """,
     ),
     RulePage(
         "offset-out-of-range",
-        """A group's offset does not lie in its log""",
+        """A group's offset is outside its log""",
     ),
     RulePage(
         "remote-log-mismatch",
-        """Remote storage and the log do not keep step""",
+        """Remote storage does not match the log""",
     ),
     RulePage(
         "producer-memory",
-        """Producers take much of the brokers' memory
+        """Producers use much broker memory
 
         Why it matters: every broker with a replica keeps them in its heap until they expire, and writes them into each
         producer snapshot.
@@ -685,19 +686,19 @@ _PAGES = (
     ),
     RulePage(
         "wrong-timestamp",
-        """Times of batches or records are wrong
+        """Timestamps of batches or records are wrong
 
-        Why it matters: retention, the time index and look-up by time go by them.
+        Why it matters: retention, the time index and lookup by time use them.
         """,
         one_by=within_its_offsets,
     ),
     RulePage(
         "what-if-refusal",
-        """Another policy would have answered otherwise""",
+        """Another policy would have answered differently""",
     ),
     RulePage(
         "missing-records",
-        """Records that a producer numbered are not in the log""",
+        """Numbered records of a producer are missing""",
     ),
     RulePage(
         "nonzero-first-sequence",
@@ -705,19 +706,19 @@ _PAGES = (
     ),
     RulePage(
         "repeated-sequences",
-        """A producer's sequence numbers come again""",
+        """A producer's sequence numbers repeat""",
     ),
     RulePage(
         "expired-producer-id",
-        """A broker forgets a producer before its next write, or has forgotten it""",
+        """A producer id expired, or may expire before its next write""",
     ),
     RulePage(
         "producer-snapshot-mismatch",
-        """A producer snapshot cannot be read, or is not what the log gives""",
+        """A producer snapshot is unreadable or does not match the log""",
     ),
     RulePage(
         "misplaced-replica",
-        """A broker has a folder that no replica should have""",
+        """A broker has a partition directory in the wrong place""",
     ),
 )
 PAGES: Mapping[str, RulePage] = MappingProxyType({each.id: each for each in _PAGES})

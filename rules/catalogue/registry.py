@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from auditor.rules.seen.view import LogView
 
 
-# What a rule needs a log to have, so that a log that has none of it never meets the rule.
-#
-# A healthy log of plain data has next to nothing of all this, and there may be a million of them.
+# The properties of a log that rules need. A rule is skipped for a log without any of its needs: a healthy log of plain
+# data has hardly any, and there may be a million of them.
 
 
 HAS: Mapping[Need, Callable[[LogView], bool]] = MappingProxyType(
@@ -64,15 +63,15 @@ HAS: Mapping[Need, Callable[[LogView], bool]] = MappingProxyType(
 
 
 def there(log: LogView) -> frozenset[Need]:
-    """What of all this a log has."""
+    """Return the needs that a log meets."""
     return frozenset([need for need, has in HAS.items() if has(log)])
 
 
-# What a rule declares of itself: its page, and of each of its questions what findings are, mean and rest on.
+# The declaration of a rule: its page, and of each of its kinds the severities, outcomes and evidence of its findings.
 
 
 Check = Callable[["LogView"], Iterable[Finding]]
-# Of a rule's findings in a cluster those that stay where several have one cause, given the remedy of its page.
+# Merges findings of a rule in a cluster that have one cause, given the advice of its page.
 Together = Callable[[Sequence[Finding], Advice], list[Finding]]
 
 SECTIONS = ("Checks", "Why it matters", "Can be wrong", "What to do", "Source")
@@ -136,27 +135,27 @@ class Kind:
 
     @property
     def severity(self) -> str:
-        """How severe its findings are, in words."""
+        """The severities of its findings, in words."""
         texts = [f"{name} {when}".strip() for name, when in self.severities.items()]
-        graver = [name for name in self.raised if highest(name, *self.severities) == name]
-        return "; ".join(texts + [f"{name} where what it explains is" for name in graver])
+        higher = any(highest(name, *self.severities) == name for name in self.raised)
+        return "; ".join(texts + ["inherits the severity of the finding it explains"] * higher)
 
     @property
     def source(self) -> str:
-        """Where it comes from: the KIP or document."""
+        """Its source: the KIP or document."""
         return self.sections["Source"]
 
     @property
     def advice(self) -> Advice:
-        """What to do, in general; a finding says it with its own names."""
+        """The general advice; a finding has one with its own names."""
         return Advice(Verdict.INVESTIGATE_FIRST, afterwards=self.sections["What to do"])
 
     def may_speak(self, has: Collection[Need]) -> bool:
-        """Whether it may find anything in a log that has so much."""
+        """Return whether it may find anything in a log that meets these needs."""
         return not self.needs or any(need in has for need in self.needs)
 
     def completed(self, findings: Iterable[Finding]) -> Iterator[Finding]:
-        """Its findings with its rule and kind, and with outcome, source and advice where they say none of their own.
+        """Yield its findings with rule and kind, and with outcome, source and advice if they have none of their own.
 
         Errors: AssertionError for a finding of another kind, or with an outcome that the kind does not declare.
         """
@@ -183,13 +182,13 @@ class Kind:
 
     @property
     def declared(self) -> Fields:
-        """What pages need of it, as plain data: see :func:`auditor.rules.catalogue.registry.described`."""
+        """Its fields for pages, as plain data: see :func:`auditor.rules.catalogue.registry.described`."""
         return {"blocks": self.blocks.value if self.blocks else None, "decided": self.decided}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A page of the catalogue, and the questions that it answers. ``sections``: what its kinds need not say each."""
+    """A page of the catalogue with its kinds. ``sections``: the sections that its kinds share."""
 
     id: str
     family: str
@@ -199,7 +198,7 @@ class Rule:
 
     @property
     def severity(self) -> str:
-        """How severe its findings are, in words; where there are several kinds, each says when."""
+        """The severities of its findings, in words; with several kinds, each kind has the details."""
         if len(self.kinds) == 1:
             return self.kinds[0].severity
         named = {name for kind in self.kinds for name in kind.severities}
@@ -237,7 +236,7 @@ class Rule:
         return tuple(dict.fromkeys(safeguard for kind in self.kinds for safeguard in kind.prevented_by))
 
     def said(self, section: str) -> list[tuple[str, str]]:
-        """A section of its page: what holds for all of it, after "", and what each kind says itself, after its id."""
+        """Return a section of its page: the shared text after "", and the text of each kind after its id."""
         of_all = self.sections.get(section, "")
         own = [
             ("" if len(self.kinds) == 1 else kind.id, kind.sections[section])
@@ -247,12 +246,12 @@ class Rule:
         return ([("", of_all)] if of_all else []) + own
 
     def text(self, section: str) -> str:
-        """The same as running text."""
+        """Return the section as running text."""
         return " ".join(f"{kind}: {text}" if kind else text for kind, text in self.said(section))
 
 
 def found_by(rules: Iterable[Rule]) -> Iterator[Kind]:
-    """The questions of rules, in their order."""
+    """Return the kinds of rules, in their order."""
     return (kind for rule in rules for kind in rule.kinds)
 
 
@@ -351,7 +350,7 @@ def named(name: str) -> tuple[Kind, ...]:
 
 
 def meant(name: str) -> str:
-    """Which rule or kind an id may have been meant for that neither has, as the end of a sentence; empty for none."""
+    """Return a suggestion for an unknown id, as the end of a sentence; empty for none."""
     return did_you_mean(name, [*load(), *kinds()])
 
 
@@ -455,7 +454,7 @@ def catalogue(rules: Mapping[str, Rule]) -> str:
 
 
 def _severities(rule: Rule) -> list[str]:
-    """How severe its findings are; a line a kind, where there are several."""
+    """Return the severities of its findings; with several kinds, a line per kind."""
     if len(rule.kinds) == 1:
         return [_remarks(rule)]
     return [f"{kind.id}: {_remarks(kind)}" for kind in rule.kinds]
@@ -467,7 +466,7 @@ def _remarks(rule: Rule | Kind) -> str:
         for flag, text in (
             (rule.records, "needs --records"),
             (rule.time, "depends on --as-of"),
-            (rule.what_if, "in what-if alone"),
+            (rule.what_if, "only in what-if"),
         )
         if flag
     ]
@@ -475,12 +474,12 @@ def _remarks(rule: Rule | Kind) -> str:
 
 
 def _outcomes(kind: Kind) -> str:
-    """What its critical and error findings mean; several where the finding says which."""
+    """Return the outcomes of its critical and error findings; with several, a finding has one of them."""
     return "; ".join(f"{name} {when}".strip() for name, when in kind.outcomes.items())
 
 
 def causes(text: str) -> list[str]:
-    """The causes of a *Can be wrong*, the commonest first, each by itself: what a semicolon ends, and each sentence."""
+    """Split a *Can be wrong* into its causes, the commonest first: each sentence, and each part before a semicolon."""
     return [part.rstrip(".") for part in re.split(r"; (?![^(]*\))|(?<=[a-z0-9)])\. (?=[A-Z])", text)]
 
 
@@ -496,7 +495,7 @@ def _listed(rule: Rule) -> list[str]:
 
 
 def page(rule: Rule) -> str:
-    """All about one rule."""
+    """Return the page of one rule."""
     lines = [rule.id, rule.title]
     outcomes = [(kind.id, _outcomes(kind)) for kind in rule.kinds if kind.outcomes]
     if len(rule.kinds) == 1:
@@ -513,14 +512,18 @@ def page(rule: Rule) -> str:
         sections[name] = [f"{kind}: {text}" if kind else text for kind, text in rule.said(name)]
     if rule.absorbed_by:
         beside = dict.fromkeys(name for by in rule.absorbed_by for name in by.rules)
-        sections["Not reported on its own beside"] = [", ".join(beside)]
+        sections["Reported as part of"] = [", ".join(beside)]
     if rule.prevented_by:
         sections["Prevented by"] = ["; ".join(safeguard.setting for safeguard in rule.prevented_by)]
     for name, texts in sections.items():
         listed = _listed(rule) if name == "Can be wrong" else [line for text in texts for line in _wrapped(text)]
         lines += [name + ":", *listed, ""]
     if words := words_in([rule.title, *(text for texts in sections.values() for text in texts)]):
-        lines += ["Words:", *(line for word, says in words.items() for line in _wrapped(f"{word}: {says}", "    ")), ""]
+        lines += [
+            "Glossary:",
+            *(line for word, says in words.items() for line in _wrapped(f"{word}: {says}", "    ")),
+            "",
+        ]
     return "\n".join(lines)
 
 

@@ -141,7 +141,7 @@ def _by_a_transaction(finding: Finding, cluster: Cluster) -> bool:
 TRANSACTION_VERSION_2 = Safeguard(
     "transaction.version=2",
     "cluster feature, brokers and clients from 4.0 on (KIP-890)",
-    "Each transaction gets an epoch of its own, so a late write can no longer be stored after a marker.",
+    "Each transaction gets its own epoch, so a late write can no longer be stored after a marker.",
     1,
     CurrentSetting(SettingLocation.FEATURE, "transaction.version", "2", "0"),
     since=(4, 0),
@@ -150,8 +150,8 @@ TRANSACTION_VERSION_2 = Safeguard(
 NEWER_BROKERS = Safeguard(
     "brokers of 3.6 or newer",
     "broker (KIP-890)",
-    "The leader asks the coordinator before the first write of a transaction and refuses any other; older brokers take "
-    "late writes.",
+    "The leader verifies the first write of a transaction with the coordinator and refuses any other. Older brokers "
+    "accept late writes.",
     2,
     below=(3, 6),
     applies=_came_late,
@@ -159,7 +159,7 @@ NEWER_BROKERS = Safeguard(
 VERIFICATION = Safeguard(
     "transaction.partition.verification.enable=true",
     "broker, from 3.6 on (KIP-890 part 1)",
-    "The leader asks the coordinator before the first write of a transaction and refuses any other.",
+    "The leader verifies the first write of a transaction with the coordinator and refuses any other.",
     2,
     CurrentSetting(SettingLocation.BROKER, "transaction.partition.verification.enable", "true", "true"),
     since=(3, 6),
@@ -169,7 +169,7 @@ VERIFICATION = Safeguard(
 TRANSACTION_TIMEOUT = Safeguard(
     "transaction.timeout.ms",
     "producer; capped by the brokers' transaction.max.timeout.ms",
-    "A shorter time-out bounds how long a crashed client can keep its readers waiting.",
+    "A shorter timeout limits how long a crashed client blocks consumers.",
     3,
     CurrentSetting(SettingLocation.PRODUCER, "timeout_ms"),
     applies=_within_timeout,
@@ -177,23 +177,23 @@ TRANSACTION_TIMEOUT = Safeguard(
 CLEAN_ELECTION = Safeguard(
     "unclean.leader.election.enable=false",
     "broker or topic",
-    "A replica that missed acknowledged batches cannot become leader, so no acknowledged state is rolled back.",
+    "A replica that lacks acknowledged batches cannot become leader, so no acknowledged state is rolled back.",
     4,
     CurrentSetting(SettingLocation.TOPIC, "unclean.leader.election.enable", "false", "false"),
     applies=_by_election,
 )
 REPLICATION = Safeguard(
     "replication.factor=3",
-    "topic, by kafka-reassign-partitions.sh where it exists already",
-    "What was acknowledged lies on other disks too, and another replica leads while one is away.",
+    "topic, by kafka-reassign-partitions.sh if it exists already",
+    "Acknowledged records are stored on other disks too, and another replica leads while one is down.",
     5,
     CurrentSetting(SettingLocation.REPLICAS, "replicas", "3"),
     applies=_has_no_other,
 )
 IN_SYNC_REPLICAS = Safeguard(
     "min.insync.replicas=2 with acks=all",
-    "topic and producer; where there are three replicas, writes go on while one is away",
-    "What a producer gets an acknowledgement for lies on two disks before it gets it.",
+    "topic and producer; with three replicas, writes continue while one is down",
+    "Records are stored on two disks before the producer gets the acknowledgement.",
     5,
     CurrentSetting(SettingLocation.TOPIC, "min.insync.replicas", "2", "1"),
     or_else=REPLICATION,
@@ -203,8 +203,8 @@ IN_SYNC_REPLICAS = Safeguard(
 )
 OLDER_EXPIRATION = Safeguard(
     f"{BY_TRANSACTIONAL_ID}={WEEK}",
-    "broker, up to 3.3 for producers without a transactional id, too",
-    "Brokers remember idle producers for a week, so a producer that pauses keeps its duplicate protection.",
+    "broker, up to 3.3 also for producers without a transactional id",
+    "Producer ids expire after a week, so a producer that pauses keeps its duplicate protection.",
     6,
     CurrentSetting(SettingLocation.BROKER, BY_TRANSACTIONAL_ID, WEEK, WEEK),
     below=(3, 4),
@@ -214,7 +214,7 @@ OLDER_EXPIRATION = Safeguard(
 PRODUCER_EXPIRATION = Safeguard(
     f"{BY_ID}={WEEK}",
     "broker, from 3.4 on",
-    "Brokers remember idle producers for a week, so a producer that pauses keeps its duplicate protection.",
+    "Producer ids expire after a week, so a producer that pauses keeps its duplicate protection.",
     6,
     CurrentSetting(SettingLocation.BROKER, BY_ID, WEEK, "86400000"),
     since=(3, 4),
@@ -224,15 +224,14 @@ PRODUCER_EXPIRATION = Safeguard(
 KNOWN_BELOW_LOG_START = Safeguard(
     "brokers of 2.4 or newer",
     "broker (KIP-360)",
-    "They keep a producer's state until it expires, whatever retention has deleted; older ones forget it with its "
-    "last batch.",
+    "They keep a producer's state until it expires, independent of retention. Older ones drop it with its last batch.",
     6,
     applies=_by_retention,
 )
 ID_EXPIRATION = Safeguard(
     BY_TRANSACTIONAL_ID,
     "broker",
-    "Kept above the longest idle time, an id is not forgotten while its client still writes.",
+    "Set above the longest idle time, an id does not expire while its client still writes.",
     7,
     CurrentSetting(SettingLocation.BROKER, BY_TRANSACTIONAL_ID, default=WEEK),
     static=True,
@@ -240,14 +239,14 @@ ID_EXPIRATION = Safeguard(
 GROUP_METADATA = Safeguard(
     "sendOffsetsToTransaction(offsets, groupMetadata); Streams: processing.guarantee=exactly_once_v2",
     "client (KIP-447)",
-    "The group fences a member that has been replaced, so it cannot commit offsets after its successor has taken over.",
+    "The group fences a replaced member, so it cannot commit offsets after its successor took over.",
     8,
     applies=_by_a_transaction,
 )
 OLDER_TIMESTAMP_LIMIT = Safeguard(
     "message.timestamp.type=LogAppendTime, or message.timestamp.difference.max.ms",
     "topic",
-    "Time stamps that expire state at once, or hide what is late, are refused.",
+    "Brokers refuse timestamps that expire state at once or hide overdue transactions.",
     9,
     CurrentSetting(SettingLocation.TOPIC, "message.timestamp.type", "LogAppendTime", "CreateTime"),
     below=(3, 6),
@@ -256,7 +255,7 @@ OLDER_TIMESTAMP_LIMIT = Safeguard(
 TIMESTAMP_LIMITS = Safeguard(
     "message.timestamp.type=LogAppendTime, or message.timestamp.before.max.ms and after.max.ms",
     "topic, the limits from 3.6 on (KIP-937)",
-    "Time stamps that expire state at once, or hide what is late, are refused.",
+    "Brokers refuse timestamps that expire state at once or hide overdue transactions.",
     9,
     CurrentSetting(SettingLocation.TOPIC, "message.timestamp.type", "LogAppendTime", "CreateTime"),
     since=(3, 6),
@@ -265,9 +264,9 @@ TIMESTAMP_LIMITS = Safeguard(
 )
 ONE_AT_A_TIME = Safeguard(
     "one broker restarted at a time",
-    "how brokers are restarted, until a release has the fix",
-    "A partition that has a live leader whenever a transaction ends gets its marker. Where a broker has the only "
-    "replica in sync, end the transactions before it stops.",
+    "restart procedure, until a release has the fix",
+    "A partition with a live leader at the end of a transaction gets its marker. If a broker has the only in-sync "
+    "replica, end the transactions before it stops.",
     6,
 )
 

@@ -1,4 +1,4 @@
-"""Batches that a leader lacks, and those of them that were sent again."""
+"""Batches that a leader lacks, and those of them that were re-sent."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_READ = 500_000  # batches of the other replica that are searched: retries c
 
 
 class SentAgain(NamedTuple):
-    """Which batches were sent again.
+    """The batches that were re-sent.
 
     ``whole``: per batch, whether all its records were; ``missing``: offsets of records that were not, as ascending
     (first, last); ``first``: the first offset in the other replica (-1: none).
@@ -174,7 +174,7 @@ END_OF_LOG = ("truncated", "zero_filled")  # a batch that breaks off was never a
 
 
 def lost_of(log: LogView, pair: Pair) -> Fields | None:
-    """Describe what a replica has outside the leader's lineage, and which part was not sent again.
+    """Describe a replica's records outside the leader's lineage, and the part that was not re-sent.
 
     Offsets, batches, times, producers and their transactions, and ``not_sent_again``. None where batches have to be
     read again and cannot.
@@ -253,7 +253,7 @@ def never_visible(log: LogView) -> bool:
 
 
 def unsent(lost: Fields) -> str:
-    """Name what was not sent again, where the rest was; empty where nothing was."""
+    """Name the records that were not re-sent if others were; empty if none were."""
     if not lost["sent_again"]:
         return ""
     spans = [f"{first} to {last}" if first < last else f"{first}" for first, last in lost["not_sent_again"]]
@@ -264,27 +264,27 @@ def unsent(lost: Fields) -> str:
 
 
 def why_not_lost(lost: Fields) -> str:
-    """Explain why nothing of it has to be sent again."""
+    """Explain why no record has to be re-sent."""
     if not lost["all_sent_again"]:
-        return "they are a coordinator's records that were never committed, so no client was told of them"
+        return "they are uncommitted records of a coordinator, which no client relies on"
     where = "" if lost["sent_again_from"] is None else f" (offset {lost['sent_again_from']} of the leader's log)"
-    return f"their producers sent them again{where}"
+    return f"their producers re-sent them{where}"
 
 
 def tail_advice(log: LogView, replica: ReplicaFacts, lost: Fields, *, lossless: bool = False) -> Advice:
     """Advise on a tail that only a former leader has: keep it, and re-send what its producers did not.
 
-    Nothing to do where all of it was sent again, or the caller knows that nothing is lost (``lossless``).
+    No step if all of it was re-sent, or the caller knows that no record is lost (``lossless``).
     """
     if lossless or lost["all_sent_again"]:
         return Advice(
             Verdict.WAIT,
-            f"nothing is lost: {why_not_lost(lost)}",
-            afterwards=f"broker {replica.broker_id} truncates these offsets when it follows the leader",
+            f"no records are lost: {why_not_lost(lost)}",
+            afterwards=f"Broker {replica.broker_id} truncates these offsets when it follows the leader",
         )
     if not lost["sent_again"]:
         return repairs.rescue(log, replica, lost["first_offset"])
-    amends = f"{repairs.PRODUCE_AGAIN} of {unsent(lost)}" if lost["records_not_sent_again"] else "produce nothing again"
+    amends = f"Re-send the missing ones of {unsent(lost)}" if lost["records_not_sent_again"] else "Re-send no record"
     return repairs.rescue(
-        log, replica, lost["first_offset"], f"{amends}: the other batches were sent again by their producers"
+        log, replica, lost["first_offset"], f"{amends}: producers have already re-sent the other batches"
     )

@@ -386,7 +386,7 @@ def _other_voter(cluster: Cluster, replica: ReplicaFacts) -> Advice:
 # Repairs of replicas and leaders that lose no records.
 
 
-PRODUCE_AGAIN = "re-send the missing records"
+PRODUCE_AGAIN = "Re-send the missing records"
 DAMAGED = ("bad_size", "bad_magic", "limit", "unreadable")  # bytes of a segment that are in no batch
 
 

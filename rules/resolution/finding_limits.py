@@ -83,12 +83,12 @@ class Sum:
             self.topic,
             self.partition,
             kind=kind.id,
-            message=f"Not listed one by one: {plural(self.count, 'more finding')} of {kind.id} in {name}{where}",
+            message=f"{plural(self.count, 'more finding')} of {kind.id} in {name}{where}, not listed separately",
             evidence={"log_dir": self.log_dir, **evidence},
             source=kind.source,
             if_true=self.if_true,
             outcome=self.outcome,
-            advice=kind.advice.also(check(command, f"it lists {self.count} more of them")),
+            advice=kind.advice.also(check(command, f"the output lists {self.count} more of them")),
         )
 
 

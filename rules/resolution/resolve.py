@@ -50,10 +50,10 @@ def _without(advice: Advice, gone: Collection[int], name: str) -> Advice:
     if moves.leads in gone or (moves.sources and not left):
         crossed = [b for b in (*moves.sources, moves.leads) if b is not None and b in gone]
         damaged = [
-            shown(f"broker {b} keeps its replica of {name}, to fetch from", False, "another finding names its damage")
+            shown(f"broker {b} has an intact replica of {name} to fetch from", False, "another finding reports damage")
             for b in dict.fromkeys(crossed)
         ]
-        then = "copy the folders to a safe place first: no replica is known to be whole"
+        then = "First copy the directories to a safe place: no replica is known to be intact"
         asked = advice.unless(*damaged)
         return replace(asked, verdict=Verdict.INVESTIGATE_FIRST, steps=(), afterwards=then, moves=NOTHING_MOVES)
     if left == moves.sources:
@@ -229,7 +229,7 @@ def _one_of_each_cause(
         declared = catalogue[kind]
         assert declared.together is not None
         merged = partial(declared.together, in_order(group), declared.advice)
-        out += attempt(failures, f"rule {kind} could not judge what its findings have in common", merged, group)
+        out += attempt(failures, f"rule {kind} could not merge its findings", merged, group)
     return out
 
 
@@ -282,7 +282,9 @@ def in_each_replica() -> Together:
     def cause(f: Finding) -> Hashable:
         return f.topic, f.partition, f.offset, f.message
 
-    return by_cause(cause, lambda g: f"{g[0].message}; alike on brokers {some(sorted({str(f.broker_id) for f in g}))}")
+    return by_cause(
+        cause, lambda g: f"{g[0].message}; the same on brokers {some(sorted({str(f.broker_id) for f in g}))}"
+    )
 
 
 def count(group: Iterable[Finding]) -> int:

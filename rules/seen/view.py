@@ -168,7 +168,7 @@ def iso(ms: int | None) -> str | None:
     return OUT_OF_RANGE if ms is not None and ms > LAST_MS else iso_text(moment(ms))
 
 
-# What rests on batches whose checksum nobody has verified, as a copy without payload may leave it, is not proved.
+# Findings from batches with unverified checksums, as in a copy without payload, are not proved.
 
 
 Ranges = list[tuple[int, int]]
@@ -208,7 +208,7 @@ def verified_first(advice: Advice, ranges: Ranges) -> Advice:
     if not advice.acts:
         return advice
     first, last = ranges[0][0], ranges[-1][1]
-    what = "the batches that it rests on are as they were written"
+    what = "the batches behind this finding are undamaged"
     by = f"checksums not verified between offsets {first} and {last}: {VERIFIED_BY}"
     return advice.unless(shown(what, None, by))
 

@@ -20,7 +20,7 @@ def text_of(row: dict[str, object]) -> list[tuple[str, str]]:
     return [
         ("text", f"Act: {records} {stay} unread in {name}."),
         ("command", f"kafka-x.sh --topic {row['topic']} --partition {row['partition']} --at {row['first_offset']}"),
-        ("text", f"Continue only if the output lists producer id {row['producer_id']} (epoch {row['producer_epoch']})."),
+        ("text", f"Continue only if it lists producer id {row['producer_id']} (epoch {row['producer_epoch']})."),
     ]  # fmt: skip
 
 

@@ -60,7 +60,7 @@ def test_where_no_source_is_left_nothing_is_moved() -> None:
     view = log(1, 2, 3)
     found = resolve.without_conflicts([about(repairs.refetch(view, of(view, broker))) for broker in (1, 2, 3)])
     assert moved_and_sources(found) == (set(), set())
-    assert all(f.remedy.startswith("Investigate first") and "keeps its replica of t-0" in f.remedy for f in found)
+    assert all(f.remedy.startswith("Investigate first") and "has an intact replica of t-0" in f.remedy for f in found)
 
 
 def test_nobody_is_made_leader_that_is_moved() -> None:

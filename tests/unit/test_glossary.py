@@ -18,8 +18,8 @@ def test_words_are_found_whole_in_any_form_and_case() -> None:
 
 def test_a_rules_page_spells_out_what_it_uses() -> None:
     text = page(registry.load()["hanging-transaction"])
-    assert "Words:" in text
-    assert "coordinator: The broker that keeps" in text
+    assert "Glossary:" in text
+    assert "coordinator: The broker that stores" in text
 
 
 def test_every_word_is_on_the_report_and_in_some_rule() -> None:

@@ -117,7 +117,7 @@ def test_idempotence_is_not_switched_off_under_a_transactional_id(transactional:
     log.leader.producers["transactional"][:transactional] = 1
     (f,) = found(log, "short-lived-producers")
     assert ("enable.idempotence=false" in f.remedy) is switched_off
-    assert ("use a few transactional ids again" in f.remedy) is (transactional > 0)
+    assert ("reuse a few transactional ids" in f.remedy) is (transactional > 0)
 
 
 @pytest.mark.parametrize(("shown", "said"), [

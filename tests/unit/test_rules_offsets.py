@@ -587,7 +587,7 @@ def test_two_processes_with_one_instance_id_are_named() -> None:
     groups = [assigned(1, 1, 1_000, a="x"), assigned(4, 2, 2_000, b="x")]
     log = log_of(commits, groups, [ended(1, 3), ended(2, 7), ended(1, 9)])
     (f,) = found(log, "zombie-offset-commit")
-    assert f.message.endswith("two processes run with the group.instance.id x")
+    assert f.message.endswith("two processes use the group.instance.id x")
     assert f.evidence["owner"] == {"member_id": "b", "instance_id": "x", "client_id": "c"}
 
 

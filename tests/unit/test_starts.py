@@ -111,7 +111,7 @@ def test_zeros_in_the_last_segment_of_a_clean_stop(change: str, starts: bool, tm
     assert stops == ([] if starts else [f"bay.case-8/{log.name}"])
     errors = [f for f in audit.findings if f.kind == "torn-tail" and f.severity == "error" and f.partition == 8]
     assert [f.outcome for f in errors] == ([] if starts else ["at_risk"])
-    assert all("a start of broker 1 ends at them" in f.message and ".kafka_cleanshutdown" in f.remedy for f in errors)
+    assert all("Broker 1 fails to start at them" in f.message and ".kafka_cleanshutdown" in f.remedy for f in errors)
 
 
 def test_the_loss_of_an_empty_partition_is_no_finding(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_a_copy_that_has_no_log_further_is_the_older_one() -> None:
     assert found.unordered == frozenset()
     (old,) = found.superseded.values()
     assert (old.log_dir, old.by) == ("old", "new")
-    assert old.why == "log end of u-0: 6, then 126; 1 of 2 logs went on, none is further"
+    assert old.why == "log end of u-0: 6, then 126; 1 of 2 logs continued, no log is behind"
 
 
 def test_a_later_leader_epoch_is_later_though_the_log_was_cut() -> None:

@@ -74,7 +74,7 @@ def test_a_partition_below_its_minimum_of_replicas_in_sync_refuses_the_marker(tm
     tell(bank, PARTITION, (1,), OF_THREE)
     f = stuck(bank)
     assert f.evidence["under_min_isr"] == {PARTITION: [1]}
-    assert f"{PARTITION} refuses its marker (1 in sync, {MINIMUM} is 2)" in f.message
+    assert f"{PARTITION} refuses its marker (1 in the ISR, {MINIMUM} is 2)" in f.message
     (row,) = [r for r in opened(bank.lab.root, as_of=DECIDED + 16 * MINUTE_MS).blocked if r["partition"] == 1]
     for text in (remedy(f), advice_text(row["advice"])):
         assert f"--describe {LACKING}" in text
@@ -96,7 +96,7 @@ def test_enough_replicas_in_sync_refuse_nothing(
     tell(bank, PARTITION, isr, replicas, minimum)
     f = stuck(bank)
     assert "under_min_isr" not in f.evidence
-    assert f.message.endswith(f"{PARTITION} has not taken its marker")
+    assert f.message.endswith(f"{PARTITION} has no marker of it")
     assert {LACKING, SYNCED} <= set(remedy(f).split())
 
 
@@ -111,8 +111,8 @@ def test_where_all_markers_are_written_only_the_clients_of_the_id_wait(
         tell(bank, STATE_LOG, (1,), OF_THREE)
     f = stuck(bank)
     assert f"all its markers are written ({PARTITION}), " in f.message
-    assert f.message.endswith(f"and only clients of {BUSY} wait")
-    assert (f"{STATE_LOG} takes no record (1 in sync, {MINIMUM} is 2)" in f.message) == short
+    assert f.message.endswith(f"and only clients of {BUSY} are blocked")
+    assert (f"{STATE_LOG} accepts no record (1 in the ISR, {MINIMUM} is 2)" in f.message) == short
     assert (SYNCED in remedy(f), LACKING in remedy(f)) == (False, True)
     assert ("the coordinator then completes it by itself" in remedy(f)) == short
     assert not [r for r in opened(bank.lab.root, as_of=DECIDED + 16 * MINUTE_MS).blocked if r["partition"] == 1]

@@ -112,8 +112,11 @@ def break_gzip(batch: Batch) -> None:
 
 STRUCTURE: dict[str, tuple[Harm, str]] = {
     "record_offset_delta_invalid": (repeat_a_delta, "offset deltas do not increase or exceed the last one declared"),
-    "record_count_mismatch": (lambda b: b.set(count=b["count"] + 4), "the records present are not as many as declared"),
-    "too few declared": (lambda b: b.set(count=b["count"] - 1), "bytes are left behind the last record"),
+    "record_count_mismatch": (
+        lambda b: b.set(count=b["count"] + 4),
+        "the number of records differs from the declared one",
+    ),
+    "too few declared": (lambda b: b.set(count=b["count"] - 1), "bytes follow the last record"),
     "last_offset_delta_mismatch": (
         lambda b: b.set(delta=b["delta"] + 2),
         "fewer records are declared than its offsets span",

@@ -64,7 +64,7 @@ def test_a_tail_that_is_no_batch(tmp_path: Path, name: str, kind: str) -> None:
     f = the_only(lab.findings())
     ends = not turn % 2 and kind != "garbage of a header's size"  # that has a size beyond the end of the file
     assert (f.kind, f.severity) == ("torn-tail", "error" if ends else "warning")
-    assert ("a start of broker 1 ends at them" in f.message) is ends
+    assert ("Broker 1 fails to start at them" in f.message) is ends
     assert (f.topic, f.partition, f.offset, f.producer_id) == (log.topic, log.partition, log.end, None)
     assert f.file == f"{log.folder.name}/{max(log.segments):020}.log"
     assert (f.position, f.evidence["bytes"]) == (size_of(log, max(log.segments)), len(TAILS[kind]))
@@ -95,10 +95,10 @@ def test_truncated_tail(tmp_path: Path, name: str) -> None:
     assert (f.kind, f.severity) == ("torn-tail", "critical")
     assert (f.offset, f.position, f.evidence["bytes"]) == (log.end, size_of(log, base), len(log.tails[base]))
     assert [a["rule"] for a in f.evidence["also"]] == ["checkpoint-beyond-log-end"]
-    assert f"cuts its log at offset {log.end} when it starts" in f.remedy
+    assert f"truncates its log at offset {log.end} when it starts" in f.remedy
     zookeeper = name.startswith("2.8")  # which alone knows how many replicas there are
     assert ("o other replica exists: read the truncated part" in f.remedy) != zookeeper
-    assert ("where there is one" in f.remedy) == zookeeper
+    assert ("make it the leader" in f.remedy) == zookeeper
 
 
 @pytest.mark.parametrize("live", [False, True])
@@ -112,7 +112,7 @@ def test_a_torn_append_behind_the_high_watermark(tmp_path: Path, live: bool) -> 
     (f,) = [f for f in lab.findings() if f.kind == "torn-tail"]
     assert (f.severity, f.offset, f.position) == ("info" if live else "warning", 220, size_of(log, 189))
     if live:
-        assert f.remedy.startswith("Nothing to do: the high watermark is not in it")
+        assert f.remedy.startswith("Nothing to do: the high watermark is below it")
     else:
         assert f.remedy.startswith("Investigate first: do not start the broker before you repair the file")
         assert "Move .kafka_cleanshutdown out of the log directory" in f.remedy

@@ -138,7 +138,7 @@ def test_the_five_steps(group: Group, old: str | None, new: str | None) -> None:
     assert f.evidence["rival_producer_id"] == 902
     assert [step[0] for step in f.evidence["steps"]] == list("12345")
     assert zombie["base_offset"] == f.evidence["record_offset"]
-    names = {("x", "y"): "static members: x, y", ("x", "x"): "two processes run with the group.instance.id x"}
+    names = {("x", "y"): "static members: x, y", ("x", "x"): "two processes use the group.instance.id x"}
     assert old is None or f.message.endswith(names[old, str(new)])
 
 

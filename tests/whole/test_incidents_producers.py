@@ -438,7 +438,7 @@ def test_a_wrapper_that_holds_a_broken_message(tmp_path: Path, magic: int, folde
     path.write_bytes(path.read_bytes() + segments.wrapper(end + 2, inner, magic=magic))
     found = above_info(lab.findings())
     assert [(f.kind, f.severity, f.position) for f in found] == [("legacy-inner-record-invalid", "error", at)]
-    assert found[0].evidence["flaws"] == ["the checksum of an inner record is wrong"]
+    assert found[0].evidence["flaws"] == ["an inner record has a CRC mismatch"]
     assert found[0].evidence["record_index"] == 1
 
 

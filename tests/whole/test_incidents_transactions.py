@@ -148,7 +148,7 @@ def test_a_marker_that_never_came(tmp_path: Path, name: str, live: bool) -> None
     assert at(f, log, mine[0], mine[-1])[:2] == ("critical", producer)
     assert f.evidence["decided"] == "COMMIT"
     assert [a["rule"] for a in f.evidence["also"]] == ["missing-marker"]
-    assert f.remedy.startswith("Commit it, do not abort: COMMIT was decided")
+    assert f.remedy.startswith("Commit it, do not abort: the coordinator committed")
 
 
 def test_a_transaction_pinned_at_the_log_start(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_transaction_prepared_not_completed(tmp_path: Path, state: str) -> None:
     assert f.evidence["partitions"] == ["bank.audit-1"]
     first = bank.lab.log("bank.audit-1").data(BUSY_PRODUCER[0])[0]["base_offset"]
     assert f.evidence["without_marker"] == {"bank.audit-1": first}
-    assert "bank.audit-1 has not taken its marker" in f.message
+    assert "bank.audit-1 has no marker of it" in f.message
 
 
 def test_markers_take_a_moment(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_a_commit_that_nobody_decided(bank: Bank) -> None:
     assert set(found) == {"late-write-after-marker", "marker-without-decision"}
     assert at(found["marker-without-decision"], bank.log, marker) == ("warning", *CURED_PRODUCER, CURED)
     assert "kafka-transactions.sh" not in found["marker-without-decision"].remedy  # which writes no COMMIT
-    assert "read as committed" in found["marker-without-decision"].remedy
+    assert "visible as committed" in found["marker-without-decision"].remedy
     assert at(found["late-write-after-marker"], bank.log, first)[0] == "error"
 
 

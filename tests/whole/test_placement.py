@@ -79,7 +79,7 @@ def test_of_metadata_with_damage_it_is_not_known(tmp_path: Path) -> None:
 def test_the_remedy_names_who_has_all_of_it() -> None:
     """With KIP-966 the in-sync set may be empty: the eligible replicas are those to start."""
     for f in of_rule(opened(corpora.unpack("index-residue-live-43")), OFFLINE):
-        assert "start broker 1, in sync by the metadata" in f.remedy
+        assert "start broker 1, in the ISR by the metadata" in f.remedy
 
 
 # --- no folder ---

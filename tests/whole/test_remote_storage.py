@@ -209,7 +209,7 @@ def test_a_copy_that_never_finishes_holds_back_local_retention(
         assert [(f.topic, f.offset, f.evidence["held_bytes"]) for f in found] == (
             [("plain", first, expected)] if held and later_ms else []
         )
-        assert not found or f"and {expected:,} bytes stay on broker 1 beyond local retention" in found[0].message
+        assert not found or f"and {expected:,} bytes remain on broker 1 beyond local retention" in found[0].message
 
 
 def segment(start: int, end: int, *epochs: tuple[int, int]) -> RemoteSegment:

@@ -49,7 +49,7 @@ def test_they_are_compared_with_none_and_said_once(root: Path) -> None:
     assert above_info(audit.findings) == []
     assert said(root) == {(RULE, "info", *place, 3) for place in OLD}
     messages = {f.message for f in audit.findings if f.kind == RULE}
-    assert all("removed and made again: its start renames it -stray" in message for message in messages)
+    assert all("deleted and re-created topic; it is renamed to -stray at startup" in message for message in messages)
     logs = [(row["topic"], row["partition"], row["broker_id"]) for row in audit.judged["log"]]
     assert all((*place, broker) in logs for place in OLD for broker in (1, 2, 3))
     rows = audit.table("producer_states").to_pylist()

@@ -172,8 +172,8 @@ def test_the_only_replica_is_never_to_be_rebuilt(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("wrong", "verdict", "says"), [
-    ("sequence", "none", "goes on with a new epoch"),
-    ("txn_first_offset", "investigate_first", "a start that finds no snapshot forgets all producers"),
+    ("sequence", "none", "continues with a new epoch"),
+    ("txn_first_offset", "investigate_first", "a start without a snapshot loses all producer state"),
 ])  # fmt: skip
 def test_no_start_as_after_a_crash_is_asked_for(tmp_path: Path, wrong: str, verdict: str, says: str) -> None:
     """Without a snapshot a clean start forgets all producers; one as after a crash recovers every log (LogLoader), and

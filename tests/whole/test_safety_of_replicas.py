@@ -157,7 +157,7 @@ def test_without_a_leader_one_is_brought_back_first(tmp_path: Path, state: str, 
     waits = {SAFE: ("investigate_first", SAFE[1]), COMMIT: KEEP}
     assert verdict == waits.get(expected, expected)  # nobody takes a marker, nor can be asked
     assert "a broker leads bank.audit-1 (__cluster_metadata)" in remedy or state.startswith("Prepare")
-    assert f"irst {NO_LEADER} {' or '.join(map(str, isr))}, in sync by the metadata" in remedy
+    assert f"irst {NO_LEADER} {' or '.join(map(str, isr))}, in the ISR by the metadata" in remedy
     assert "Do not use an unclean election" in remedy
     at = remedy.index(NO_LEADER)
     assert all(remedy.find(then) < 0 or remedy.index(then) > at for then in (" abort --topic", "elect", MARKER))

@@ -106,7 +106,7 @@ def test_the_next_transaction_ended_it_as_decided(tmp_path: Path, version: int, 
     assert told(found) == []
     (f,) = (f for f in found if f.kind == "missing-marker")
     assert (f.severity, f.offset, f.evidence["marker_offset"]) == ("info", 0, 6)
-    assert f.remedy.startswith("Nothing to do: nothing of it is open")
+    assert f.remedy.startswith("Nothing to do: the transaction is not open any more")
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -201,7 +201,7 @@ def test_a_late_marker_that_is_on_the_same_result(tmp_path: Path, commit: bool, 
     (f,) = (f for f in late(tmp_path, commit, commit) if f.kind == "marker-without-decision")
     assert (f.severity, f.offset, f.evidence["confidence"]) == (severity, 7, "likely")
     assert "KIP-1228" in f.message
-    assert "offsets 4 to 6" in f.message
+    assert "offsets 4–6" in f.message
 
 
 @pytest.mark.parametrize("first", [True, False])

@@ -44,7 +44,7 @@ def test_the_finding_names_the_defect_and_who_has_it() -> None:
         assert f.evidence["no_leader_from"] < f.evidence["completed"] < f.evidence["no_leader_until"]
         assert "4.3.0, 4.3.1 and 4.4.0" in f.message
         assert "likely deleted already" in f.remedy
-    assert found["ulna-c"].remedy.startswith("Commit it, do not abort: COMMIT was decided")
+    assert found["ulna-c"].remedy.startswith("Commit it, do not abort: the coordinator committed")
     assert "abort --topic ulna.leg --partition 0 --start-offset 25" in found["ulna-a"].remedy
 
 

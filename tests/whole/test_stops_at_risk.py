@@ -28,7 +28,7 @@ def test_the_remedy_names_what_its_stop_puts_at_risk(tmp_path: Path) -> None:
     first, second, *rest = [step.do or step.command for step in found.advice.steps]
     ids = first.partition("end the transactions of ")[2].partition(", then stop")[0].split(", ")
     assert {"re-c", "h-a"} <= {*ids} <= {*corpora.manifest(CORPUS)["transaction_state_last_values"]}
-    assert ", then stop their producers: " in first
+    assert ", then stop their producers. " in first
     assert second.endswith("only when these commands show each id as Empty, CompleteCommit or CompleteAbort")
     assert f"kafka-transactions.sh --bootstrap-server B describe --transactional-id {ids[0]}" in rest
     assert rest[-1].startswith("stop broker 1, move two-0 away")

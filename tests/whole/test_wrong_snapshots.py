@@ -39,9 +39,9 @@ def wrong(root: Path, isr: tuple[int, ...], leader: int, field: str, *, newer: b
 @pytest.mark.parametrize(("isr", "leader", "field", "verdict", "says"), [
     (ALL, 1, SEQUENCE, "act", "make broker 2 the leader"),
     (ALL, 1, OPEN, "act", "make broker 2 the leader"),
-    (ALONE, 1, SEQUENCE, "none", "goes on with a new epoch"),
+    (ALONE, 1, SEQUENCE, "none", "continues with a new epoch"),
     (ALONE, 1, OPEN, "investigate_first", "if brokers run 4.3.0"),  # others wait to be elected
-    (ALL, 2, SEQUENCE, "wait", "do not make it the leader"),
+    (ALL, 2, SEQUENCE, "wait", "Do not make it the leader"),
     (ALL, 2, OPEN, "act", "stop broker 1, move"),
 ])  # fmt: skip
 def test_who_leads_and_who_is_in_sync_decides(
