@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import (
     EqualNullSafe,
@@ -24,12 +25,14 @@ from pyspark.sql.datasource import (
 )
 
 from auditor.connectors.tables.rows import FilePiece
-from auditor.connectors.tables.source_options import holds
+from auditor.connectors.tables.source_options import where
 from auditor.connectors.tables.sources import PruningReader, TableReader
 from tests import corpora
 
-TOPIC, PARTITION, OTHER = ("topic",), ("partition",), ("magic",)
-ROW = {"topic": "shop.kv", "partition": 3}
+TOPIC, PARTITION, BROKER, OTHER = ("topic",), ("partition",), ("broker_id",), ("magic",)
+ROW = pa.table(
+    {"topic": ["shop.kv"], "partition": pa.array([3], pa.int32()), "broker_id": pa.array([None], pa.int32())}
+)
 
 
 @pytest.mark.parametrize(
@@ -37,14 +40,19 @@ ROW = {"topic": "shop.kv", "partition": 3}
     [
         (EqualTo(PARTITION, 3), True),
         (EqualTo(PARTITION, 4), False),
-        (EqualTo(PARTITION, "3"), False),
+        (EqualTo(PARTITION, "3"), None),
         (EqualNullSafe(TOPIC, "shop.kv"), True),
-        (EqualTo(TOPIC, None), None),
+        (EqualTo(TOPIC, None), False),
         (EqualTo(OTHER, 2), None),
         (EqualTo(("topic", "part"), "shop.kv"), None),  # of a structure
         (In(PARTITION, (1, 3)), True),
         (In(PARTITION, (1, 2)), False),
-        (In(PARTITION, (1, None)), None),
+        (In(PARTITION, (1, None)), False),
+        (EqualTo(BROKER, 1), False),
+        (Not(EqualTo(BROKER, 1)), False),
+        (EqualNullSafe(BROKER, 1), False),
+        (Not(EqualNullSafe(BROKER, 1)), True),
+        (EqualNullSafe(BROKER, None), True),
         (GreaterThan(PARTITION, 3), False),
         (GreaterThanOrEqual(PARTITION, 3), True),
         (LessThan(PARTITION, 3), False),
@@ -58,13 +66,15 @@ ROW = {"topic": "shop.kv", "partition": 3}
         (StringContains(TOPIC, "op.k"), True),
         (StringContains(PARTITION, "3"), None),
         (Not(EqualTo(PARTITION, 3)), False),
-        (Not(In(PARTITION, (1, None))), None),
+        (Not(In(PARTITION, (1, 3, None))), False),
         (Not(EqualTo(OTHER, 2)), None),
     ],
     ids=repr,
 )
 def test_a_condition_holds_or_does_not_or_nobody_knows(condition: Filter, known: bool | None) -> None:
-    assert holds(condition, ROW) is known
+    """As in SQL, where a comparison with null does not hold."""
+    asked = where([condition], ROW.schema)
+    assert (asked is None) if known is None else ROW.filter(asked).num_rows == known
 
 
 def files(reader: TableReader) -> set[str]:
