@@ -225,6 +225,12 @@ TYPES = {
     "float": pa.float32(),
     "date": pa.date32(),
 }
+# As many tasks behind an exchange as its bytes need, of a persisted frame too.
+BY_SIZE = {
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.adaptive.coalescePartitions.enabled": "true",
+    "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
+}
 NUMBER = r"(\d{20})[^/]*$"  # that in the name of a segment's file
 
 
@@ -258,4 +264,8 @@ def replicas(
     def work(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from in_batches(pack_logs(map(pair_of, replicas_of(parts, compacted, records))), FACTS_ARROW)
 
-    return Replicas(FactsOfJob(runner, ordered.mapInArrow(work, FACTS).persist))
+    def plan() -> DataFrame:
+        with tuned(batches.sparkSession, BY_SIZE):
+            return ordered.mapInArrow(work, FACTS).persist()
+
+    return Replicas(FactsOfJob(runner, plan))

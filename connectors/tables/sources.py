@@ -115,7 +115,7 @@ class PruningReader(TableReader):
 class GrowingTable(DataSourceStreamReader):
     """New rows of one decoded table below some paths, for a stream."""
 
-    def __init__(self, table: str, options: Mapping[str, str], schema: StructType) -> None:
+    def __init__(self, table: str, options: Mapping[str, str], schema: StructType | None = None) -> None:
         self.table = table
         self.options = dict(options)
         self.schema = schema
