@@ -49,7 +49,7 @@ from auditor.connectors.codec.damaged_fields import signed64
 from auditor.connectors.codec.gaps import SeekableFile, offset_range
 from auditor.connectors.codec.indexes import decode_snapshot
 from auditor.connectors.codec.records import Decoded, decode_stored, records_of
-from auditor.connectors.codec.segment import Chunk, StoredChunks, before, read_segment
+from auditor.connectors.codec.segment import Chunk, HeaderHop, StoredChunks, before, read_segment
 from auditor.connectors.codec.small_files import may_show
 from auditor.connectors.codec.structs import Problem, as_printed
 from auditor.connectors.logdir import internal_rows
@@ -319,12 +319,14 @@ Piece = FilePiece | TextPiece | ErrorPiece | MetadataPiece
 
 class How(NamedTuple):
     """How to read. ``payload``: keys and values of records too; ``deep``: find bodies that cannot be opened;
-    ``columns``: by table those that are asked for, all where a table is not named."""
+    ``columns``: by table those that are asked for, all where a table is not named; ``where``: of the batches whose rows
+    are asked for, by columns of :data:`BY_HEADER`."""
 
     limits: Limits = DEFAULT_LIMITS
     payload: bool = False
     deep: bool = False
     columns: Mapping[str, Sequence[str]] = {}
+    where: pc.Expression | None = None
 
     def counts(self, table: str) -> bool:
         """Whether the rows of a table tell which copy of a log counts."""
@@ -384,6 +386,9 @@ def _segment(piece: FilePiece, wanted: frozenset[str], how: How) -> Rows:
         return
     if isinstance(opened, StoredChunks) and "records" in wanted and piece.start == 0:
         yield from _errors(piece.key, [DecodeError(piece.file.name, 0, piece.file.size, "unreadable", NO_RECORDS)])
+    if how.where is not None and not isinstance(opened, StoredChunks) and _nothing_matches(opened, piece, how):
+        opened.close()
+        return
     how = how._replace(limits=how.limits.counting())
     topic = piece.key[3] or ""
     tables = internal_rows.TABLES.get(topic, frozenset())
@@ -424,16 +429,39 @@ def _first_batch(opened: SeekableFile, piece: FilePiece) -> tuple[int, tuple[int
     return end, offsets
 
 
+# Columns of ``batches`` that headers alone give, by the table whose rows have them with the same values.
+OF_BOTH = ("position", "base_offset", "producer_id", "producer_epoch")
+BY_HEADER = {
+    "records": OF_BOTH,
+    "batches": (*OF_BOTH, "last_offset", "record_count", "base_timestamp", "max_timestamp"),
+}
+
+
+def _matching(piece: FilePiece, batches: BatchColumns, how: How) -> BatchColumns:
+    if how.where is None:
+        return batches
+    rows = batch_rows(piece.key, piece.file.name, batches, made=chosen(schema.BATCHES, BY_HEADER["batches"]))
+    numbered = pa.table([*rows.columns, np.arange(rows.num_rows)], [*rows.schema.names, "row"])
+    return batches.take(np.asarray(numbered.filter(how.where).column("row")))
+
+
+def _nothing_matches(opened: SeekableFile, piece: FilePiece, how: How) -> bool:
+    # Shown by the headers of large batches alone, which the hop accepts only where they follow each other to the end.
+    hop = HeaderHop(opened, piece.file.size, how.limits, 0, offset_range(piece.file.offset, piece.next_base))
+    found = any(len(_matching(piece, walking.columns_of(rows), how).position) for rows in hop.chunks())
+    return not found and hop.end == piece.file.size
+
+
 def _chunk(piece: FilePiece, chunk: Chunk, collected: InternalRows | None, wanted: frozenset[str], how: How) -> Rows:
     name, key = piece.file.name, piece.key
     yield from _errors(key, _overflows(name, chunk.batches))
     if "batches" in wanted:
         yield "batches", batch_rows(key, name, chunk.batches, (), chunk.damaged_fields(), how.made("batches"))
     if chunk.data is not None and "records" in wanted:
-        made = how.made("records")
+        made, batches = how.made("records"), _matching(piece, chunk.batches, how)
         payload = not {"key", "value"}.isdisjoint(made.names)
-        runs = decode_stored(chunk.data, chunk.origin, chunk.batches, limits=how.limits, payload=payload)
-        for rows in record_rows(key, name, chunk.batches, runs, made):
+        runs = decode_stored(chunk.data, chunk.origin, batches, limits=how.limits, payload=payload)
+        for rows in record_rows(key, name, batches, runs, made):
             yield "records", rows
     if collected is None:
         yield from _errors(key, [*chunk.errors, *chunk.body_errors])

@@ -23,11 +23,11 @@ from auditor.connectors.codec.batches import FLAW_CRC
 from auditor.connectors.codec.gaps import SeekableFile, offset_range
 from auditor.connectors.codec.segment import HeaderHop, StoredChunks, read_segment
 from auditor.connectors.logdir.files import DataFile, Inventory, LogDir, Replica
-from auditor.connectors.schema import LOG_KEY, CopyShares, Key
+from auditor.connectors.schema import BATCHES, LOG_KEY, CopyShares, Key
 from auditor.connectors.stores.retries import REFUSED
 from auditor.connectors.stores.storage import open_file
 from auditor.connectors.tables import input_splits as logdir_scope
-from auditor.connectors.tables.rows import FilePiece, How, Piece, read_piece
+from auditor.connectors.tables.rows import BY_HEADER, FilePiece, How, Piece, chosen, read_piece
 
 FAR = 1 << 62
 # The tables of segments, which readStream supports.
@@ -39,6 +39,12 @@ STREAMED = (
     "group_metadata",
     "share_group_state",
     "remote_log_metadata",
+)
+
+
+NO_PATH = (
+    "no path was given; give it to load(), or several as a JSON list in the option paths. In SQL, Spark passes no "
+    "options of CREATE TABLE: use CREATE TEMPORARY VIEW t USING ... OPTIONS (path '...'), or FROM t WITH ('path'='...')"
 )
 
 
@@ -63,7 +69,7 @@ def asked(given: Mapping[str, str]) -> ReadOptions:
     options = {name.lower(): value for name, value in given.items()}
     paths = options.get("paths") or options.get("path")
     if not paths:
-        raise AuditInputError("no path was given; give it to load(), or several as a JSON list in the option paths")
+        raise AuditInputError(NO_PATH)
     since = options.get("since")
     scope = Scope(
         tuple(map(str, _several(options, "topics"))),
@@ -213,6 +219,11 @@ def where(conditions: Sequence[Any], columns: pa.Schema) -> pc.Expression | None
             columns.empty_table().filter(one)
             known.append(one)
     return reduce(and_, known) if known else None
+
+
+def by_header(table: str, conditions: Sequence[Any]) -> pc.Expression | None:
+    """What they say of the batches whose rows a table has; None for nothing."""
+    return where(conditions, chosen(BATCHES, BY_HEADER[table])) if table in BY_HEADER else None
 
 
 def file_filter(conditions: Sequence[Any], first: int, last: int) -> Callable[[FilePiece], bool]:

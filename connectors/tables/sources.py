@@ -93,6 +93,7 @@ class TableReader(DataSourceReader):
         asked = options.asked(self.options)
         (part, shares), ahead = pickle.loads(partition.value), ours("connectors.stores.remote_files")
         how, typed = reading(self.table, asked, self.schema)
+        how = how._replace(where=options.by_header(self.table, self.conditions))
         with ours("connectors.stores.storage").guarded(asked.refused), ahead.coming(ahead.of_work(part)):
             for piece in part:
                 for _table, read in rows.read_piece(piece, frozenset({self.table}), how):
