@@ -90,6 +90,8 @@ class FactsHere(HeldFacts):
 # SQL without Spark: DuckDB over the Parquet parts that the workers wrote.
 
 
+Columns = Mapping[str, Sequence[str]]  # by table, those to read; all of one that is not named
+UNREAD = "this column was not read"
 BARE_OFFSET = re.compile(r'(?<!["\w])offset\b(?!["\w]|\s+\d)', re.I)  # not the clause OFFSET 10
 
 
@@ -109,22 +111,29 @@ def _connected() -> Any:
     return connection
 
 
-def _view(connection: Any, name: str, folder: Path) -> None:
-    files = [str(path) for path in sorted(folder.glob("*.parquet"))]
-    connection.read_parquet(files).create_view(name)
+def _view(connection: Any, name: str, folder: Path, types: Mapping[str, Any] = {}) -> None:
+    """Make a view of written parts; ``types``: of all its columns, of which the parts may lack what no plan reads."""
+    rows = connection.read_parquet([str(path) for path in sorted(folder.glob("*.parquet"))])
+    whole = [
+        f'"{column}"' if column in rows.columns else f"CAST(error('{UNREAD}') AS {kind}) AS \"{column}\""
+        for column, kind in types.items()
+    ]
+    rows.project(", ".join(whole) or "*").create_view(name)
 
 
-def query(text: str, tables: Mapping[str, pa.Schema], parts: Callable[[], Mapping[str, Path]]) -> pa.Table:
+def query(text: str, tables: Mapping[str, pa.Schema], parts: Callable[[Columns], Mapping[str, Path]]) -> pa.Table:
     """Return the result of an SQL text over ``tables``.
 
-    ``parts`` writes the tables that the text names and returns the directory of each. Errors: :class:`AuditInputError`
-    for an invalid text, before anything is written.
+    ``parts`` writes the tables that the text names, with the columns that its plan needs, and returns the directory of
+    each. Errors: :class:`AuditInputError` for an invalid text, before anything is written.
     """
     module = duckdb()
     with _connected() as connection:
         for name, columns in tables.items():
-            connection.register(f"no_{name}", columns.empty_table())
-            connection.execute(f"CREATE VIEW {name} AS SELECT * FROM no_{name}")
+            names = [derived_tables.marked(name, column) for column in columns.names]
+            connection.register(f"no_{name}", columns.empty_table().rename_columns(names))
+            renamed = (f'{a} AS "{b}"' for a, b in zip(names, columns.names, strict=True))
+            connection.execute(f"CREATE VIEW {name} AS SELECT {', '.join(renamed)} FROM no_{name}")
         for name, of in derived_tables.VIEWS.items():
             connection.execute(f"CREATE VIEW {name} AS {of}")
         try:
@@ -132,12 +141,23 @@ def query(text: str, tables: Mapping[str, pa.Schema], parts: Callable[[], Mappin
             if len(kinds) != 1 or kinds[0] not in (module.StatementType.SELECT, module.StatementType.EXPLAIN):
                 raise AuditInputError("one question at a time; give SELECT, WITH, DESCRIBE, SUMMARIZE or SHOW TABLES")
             connection.sql(text)
-            for name, folder in parts().items():
+            for name, folder in parts(_needed(connection, text, tables)).items():
+                empty = connection.view(name)
+                types = dict(zip(empty.columns, empty.types, strict=True))
                 connection.execute(f"DROP VIEW {name}")
-                _view(connection, name, folder)
+                _view(connection, name, folder, types)
             return connection.sql(text).to_arrow_table()
         except module.Error as error:
             raise AuditInputError(_one_line(error, text)) from None
+
+
+def _needed(connection: Any, text: str, tables: Mapping[str, pa.Schema]) -> Columns:
+    """Return by table the columns that the plan of a text reads; nothing, for all, where it has no plan of its own."""
+    try:
+        plan = str(connection.execute(f"EXPLAIN (FORMAT JSON) {text}").fetchall())
+    except duckdb().Error:
+        return {}
+    return {name: derived_tables.columns_in(plan, name, columns) for name, columns in tables.items()}
 
 
 def _one_line(error: Exception, text: str) -> str:
@@ -188,7 +208,7 @@ class InlineRunner(Runner):
         self.processes = pool.size
         self.name = f"inline[{pool.size}]"
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._parts: WeakKeyDictionary[Audited, dict[str, Path]] = WeakKeyDictionary()
+        self._parts: WeakKeyDictionary[Audited, dict[str, tuple[Sequence[str], Path]]] = WeakKeyDictionary()
 
     def hold(self, items: Callable[[], Sequence[plan.Item]], work: WorkFolder | None) -> FactsHere:
         """Read lists in any free process, and hold what they give."""
@@ -255,26 +275,30 @@ class InlineRunner(Runner):
         """Return a table, whole."""
         import pyarrow.parquet as pq
 
-        return pq.read_table(self._written(audit, [name])[name])
+        return pq.read_table(self._written(audit, [name], {})[name])
 
     def query(self, audit: Audited, text: str, tables: frozenset[str]) -> pa.Table:
         """Query DuckDB."""
 
-        def parts() -> dict[str, Path]:
-            return self._written(audit, [name for name in derived_tables.NAMES if name in tables])
+        def parts(columns: Columns) -> dict[str, Path]:
+            return self._written(audit, [name for name in derived_tables.NAMES if name in tables], columns)
 
         return query(text, derived_tables.all_columns(audit.options.include_payload), parts)
 
-    def _written(self, audit: Audited, tables: Sequence[str]) -> dict[str, Path]:
-        """Directories with the parts of each table, written once and kept until the runner closes."""
+    def _written(self, audit: Audited, tables: Sequence[str], columns: Columns) -> dict[str, Path]:
+        """Directories with the parts of each table, kept until the runner closes, written again for further columns."""
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="auditor-tables-")
-        parts = self._parts.setdefault(audit, {})
-        if missing := [name for name in tables if name not in parts]:
+        parts, all_of = self._parts.setdefault(audit, {}), derived_tables.all_columns(audit.options.include_payload)
+        before = {name: parts[name][0] if name in parts else [] for name in tables}
+        wanted = {
+            n: [c for c in all_of[n].names if c in {*before[n], *columns.get(n, all_of[n].names)}] for n in tables
+        }
+        if missing := [name for name in tables if wanted[name] != before[name]]:
             folder = Path(tempfile.mkdtemp(dir=self._folder.name))
-            table_parts.write(audit, missing, folder)
-            parts.update({name: folder / name for name in missing})
-        return {name: parts[name] for name in tables}
+            table_parts.write(audit, missing, folder, columns={name: wanted[name] for name in missing})
+            parts.update({name: (wanted[name], folder / name) for name in missing})
+        return {name: parts[name][1] for name in tables}
 
     def count(self, written: WrittenTables, table: str) -> list[Fields]:
         """Count with DuckDB."""

@@ -7,7 +7,7 @@ import dataclasses
 import fnmatch
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack, get_type_hints
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from auditor.pipeline.frames_audit import FramesAudit
+    from auditor.pipeline.frames_audit import FramesAudit, RecordsOfLogs
     from auditor.pipeline.runner import Replicas
 
 
@@ -414,8 +414,10 @@ UNDECIDED = (
 
 
 def replay_batches(
-    batches: Any, *, as_of: Time | None = None, compacted: Several | None = None, rule: Several = (),
-    skip_rule: Several = (), master: str | None = None, progress: bool | None = None,
+    batches: Any, *, transaction_log: Any = None, offset_commits: Any = None, group_metadata: Any = None,
+    metadata: Mapping[str, Any] | None = None, at_once: bool = False, as_of: Time | None = None,
+    compacted: Several | None = None, rule: Several = (), skip_rule: Several = (), master: str | None = None,
+    progress: bool | None = None,
 ) -> ReplayedBatches:  # fmt: skip
     """Replay the batches of a frame through the model of a correct broker, partition by partition.
 
@@ -425,6 +427,12 @@ def replay_batches(
             object with Arrow data (``pyarrow.Table``, pandas, polars, DuckDB, ``audit.table("batches")``), which runs
             in processes of this machine. ``last_sequence`` is not needed; ``cluster_id``, ``broker_id``, ``log_dir``,
             ``crc_ok``, ``flaws`` and ``delete_horizon`` may be absent. Rows may come in any order.
+        transaction_log: The table of this name, of logs whose batches are among ``batches``, brought to this process.
+            With it open transactions are decided as in an audit, and transactional ids are known.
+        offset_commits: The table of this name, likewise, with ``group_metadata``: findings about committed offsets.
+        group_metadata: The table of this name, likewise.
+        metadata: By name the tables ``partitions``, ``topic_configs`` and ``broker_configs``: leaders and settings.
+        at_once: All frames are of one moment: do not excuse differences by the time of copying.
         as_of: When the batches were read, for timeouts: a ``datetime``, ISO-8601 or epoch milliseconds. Default: the
             newest broker-written time in the batches.
         compacted: Globs of all compacted topics; a gap in another topic is then lost data. By default unknown: a log
@@ -451,11 +459,17 @@ def replay_batches(
     options = AuditOptions(
         ("the frame",),
         Path(),
+        at_once=at_once,
         as_of=moment_of(as_of),
         rules=several(rule),
         skip_rules=several(skip_rule),
         master=master or "inline",
     )
+    given = zip(frames_audit.RECORDS, (transaction_log, offset_commits, group_metadata), strict=True)
+    records = frames_audit.records_of_logs({name: _arrow(rows, name) for name, rows in given if rows is not None})
+    if unknown := sorted({*(metadata or ())} - {*frames_audit.METADATA}):
+        raise AuditInputError(f"metadata has no table {unknown[0]!r}; give {', '.join(frames_audit.METADATA)}")
+    settings = frames_audit.settings_of({name: _arrow(rows, name) for name, rows in (metadata or {}).items()})
     if session is not None:
         from auditor.spark import spark_runner
         from auditor.spark.session import register
@@ -463,32 +477,35 @@ def replay_batches(
         spark_runner.check(batches)
         register(session)
         runner: Any = running.runner_for(options.master, session)
-        read: Callable[[], Replicas] = partial(spark_runner.replicas, runner, batches, cleaned)
+        read: Callable[[], Replicas] = partial(spark_runner.replicas, runner, batches, cleaned, records)
     else:
         table = _arrow(batches)
         frames_audit.check(table.schema)
         runner = running.runner_for(options.master)
-        read = partial(_replicas, runner, table, cleaned)
+        read = partial(_replicas, runner, table, cleaned, records)
     say = {} if shown.silent else {"say": shown.say}
-    return ReplayedBatches(frames_audit.FramesAudit(options, runner, read, **say), runner, shown)
+    audit = frames_audit.FramesAudit(options, runner, read, settings, **say)
+    return ReplayedBatches(audit, runner, shown, UNDECIDED[0 if transaction_log is None else 2 :])
 
 
-def _arrow(batches: object) -> pa.Table:
+def _arrow(rows: Any, name: str = "batches") -> pa.Table:
     import pyarrow as pa
 
-    if isinstance(batches, pa.Table):
-        return batches
-    if not hasattr(batches, "__arrow_c_stream__"):
-        given = type(batches).__name__
-        raise AuditInputError(f"batches is a DataFrame of Spark, or what gives Arrow's data, not a {given}")
-    return pa.table(batches)
+    if isinstance(rows, pa.Table):
+        return rows
+    if hasattr(rows, "toArrow"):
+        return rows.toArrow()
+    if not hasattr(rows, "__arrow_c_stream__"):
+        given = type(rows).__name__
+        raise AuditInputError(f"{name} is a DataFrame of Spark, or what gives Arrow's data, not a {given}")
+    return pa.table(rows)
 
 
-def _replicas(runner: Runner, table: pa.Table, compacted: tuple[str, ...] | None) -> Replicas:
+def _replicas(runner: Runner, table: pa.Table, compacted: tuple[str, ...] | None, records: RecordsOfLogs) -> Replicas:
     from auditor.pipeline.frames_audit import in_order, replicas_of
     from auditor.pipeline.runner import pair_of
 
-    return runner.keep(lambda: map(pair_of, replicas_of(in_order(table), compacted)))
+    return runner.keep(lambda: map(pair_of, replicas_of(in_order(table), compacted, records)))
 
 
 class ReplayedBatches(AuditFrontEnd):
@@ -497,10 +514,8 @@ class ReplayedBatches(AuditFrontEnd):
     ``undecided``: what is not decided because batches do not show it, in sentences.
     """
 
-    undecided = UNDECIDED
-
-    def __init__(self, audit: FramesAudit, runner: Runner, shown: objects.Shown) -> None:
-        self._replayed = audit
+    def __init__(self, audit: FramesAudit, runner: Runner, shown: objects.Shown, undecided: Sequence[str]) -> None:
+        self._replayed, self.undecided = audit, undecided
         self._runner = runner
         self._shown = shown
 

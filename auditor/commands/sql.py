@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import os
 import re
 import sys
@@ -35,7 +36,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="SQL over the decoded and derived tables, once or as a shell",
         epilog=examples(
             "auditor sql 'SELECT producer_id, count(*) FROM batches_once GROUP BY 1' /var/kafka-logs",
-            "auditor sql /var/kafka-logs --engine duckdb",
+            "auditor sql /var/kafka-logs --master 'local[*]'",
         ),
     )
     p.add_argument(
@@ -46,7 +47,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "and paths as for audit",
     )
     p.add_argument(
-        "--engine", choices=("spark", "duckdb"), help="who answers; duckdb: as --master inline, without Java"
+        "--engine",
+        choices=("spark", "duckdb"),
+        help="who answers (default duckdb where it is installed and no --master is given)",
     )
     p.add_argument("--format", default="table", choices=("table", "json"), help="a table for people, or JSON lines")
     add_scope(p)
@@ -110,9 +113,12 @@ def split(words: list[str]) -> tuple[str | None, tuple[str, ...]]:
 
 
 def master(engine: str | None, given: str | None) -> str | None:
-    """Return the master that ``--engine`` means. Errors: :class:`AuditInputError` if ``--master`` contradicts it."""
+    """Return the master that ``--engine`` means: without either, DuckDB on this machine where it is installed.
+
+    Errors: :class:`AuditInputError` if ``--master`` contradicts ``--engine``.
+    """
     if engine is None:
-        return given
+        return given or ("inline" if importlib.util.find_spec("duckdb") else None)
     if given is not None and given.startswith("inline") != (engine == "duckdb"):
         raise AuditInputError(f"--engine {engine} does not run on --master {given}; give one of them")
     return given or ("inline" if engine == "duckdb" else "local[*]")

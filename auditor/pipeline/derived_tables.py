@@ -630,6 +630,22 @@ def tables_in(text: str) -> frozenset[str]:
     return frozenset((FORMERLY | ONCE).get(name, name) for name in named) & frozenset(NAMES)
 
 
+# Columns under names that tell their table, so that the plan of a query shows which of them it reads.
+
+
+def marked(table: str, column: str) -> str:
+    """Return the name of a column in plans."""
+    return f"of_{table}__{column}"
+
+
+def columns_in(plan: str, table: str, columns: pa.Schema) -> list[str]:
+    """Return the columns of a table that a plan names; the first where it needs none, as to count rows."""
+    named = set(re.findall(rf"{marked(table, '')}(\w+)", plan))
+    if table == "decode_errors":  # whose rows an audit reads too
+        named |= set(columns.names) - {"leader_copy"}
+    return [name for name in columns.names if name in named] or columns.names[:1]
+
+
 def moved(text: str) -> str:
     """Tell where columns that a text names are now, if it cannot be answered; empty for none."""
     named = set(re.findall(r"\w+", text.lower()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -16,8 +16,9 @@ from auditor.base.errors import AuditInputError, DecodeError
 from auditor.base.user_input import fits
 from auditor.connectors import kafka_names
 from auditor.connectors.codec.batches import BatchColumns
+from auditor.connectors.codec.cluster_metadata import ClusterMetadata, PartitionState
 from auditor.connectors.logdir.files import Inventory, LogDir, Replica
-from auditor.connectors.schema import BATCHES, array_of
+from auditor.connectors.schema import BATCHES, DECODED, RECOVERY_STATES, array_of
 from auditor.connectors.tables.input_splits import LeftOut
 from auditor.connectors.tables.rows import batches_of
 from auditor.facts.replica_facts import ReplicaFacts
@@ -43,6 +44,9 @@ IN_A_LOG = ("number", "file", "position")  # number: that in the file's name
 OFFSETS, NO_OFFSET = ("base_offset", "last_offset"), 2**63 - 1  # behind which there is none
 UNNAMED = {"topic": "(unknown)", "partition": -1, "file": ""}
 Lot = tuple[LogKey, str, BatchColumns]
+RecordsOfLogs = Mapping[LogKey, Mapping[str, pa.Table]]  # rows of internal topics by log and table
+RECORDS = ("transaction_log", "offset_commits", "group_metadata")
+METADATA = ("partitions", "topic_configs", "broker_configs")
 
 
 def check(schema: pa.Schema) -> None:
@@ -111,7 +115,9 @@ def _filled(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=COLUMNS.names)
 
 
-def replicas_of(batches: Iterable[pa.RecordBatch], compacted: tuple[str, ...] | None) -> Iterator[ReplicaFacts]:
+def replicas_of(
+    batches: Iterable[pa.RecordBatch], compacted: tuple[str, ...] | None, records: RecordsOfLogs
+) -> Iterator[ReplicaFacts]:
     """Yield the facts of each replica, whose rows come together and in order.
 
     ``compacted``: globs of compacted topics, None if unknown. Memory: as of
@@ -119,7 +125,50 @@ def replicas_of(batches: Iterable[pa.RecordBatch], compacted: tuple[str, ...] | 
     """
     for key, lots in itertools.groupby(_lots(batches), itemgetter(0)):
         cleaned = None if compacted is None else any(fits(key.topic, glob) for glob in compacted)
-        yield read_batches(key, ((file, columns) for _, file, columns in lots), DAY_MS, cleaned)
+        facts = read_batches(key, ((file, columns) for _, file, columns in lots), DAY_MS, cleaned)
+        facts.tables = dict(records.get(key, {}))
+        yield facts
+
+
+def typed(name: str, table: pa.Table) -> pa.Table:
+    """Return the columns of a decoded table of a frame. Errors: ``AuditInputError`` where it has not these."""
+    try:
+        return table.select(DECODED[name].names).cast(DECODED[name])
+    except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise AuditInputError(f"{name} is not the table of docs/tables.md ({error}); give its columns") from None
+
+
+def records_of_logs(tables: Mapping[str, pa.Table]) -> RecordsOfLogs:
+    """Return the rows of internal topics by log. Errors: ``AuditInputError`` for a frame of other columns."""
+    out: dict[LogKey, dict[str, pa.Table]] = {}
+    for name, table in tables.items():
+        rows = typed(name, table)
+        keys = [pc.fill_null(rows.column(column), (OPTIONAL | UNNAMED)[column]) for column in KEY]
+        numbered = pa.table([*keys, pa.array(range(len(rows)), pa.int64())], [*KEY, "row"])
+        for *key, numbers in _tuples(numbered.group_by(list(KEY)).aggregate([("row", "list")])):
+            out.setdefault(log_key(*key), {})[name] = rows.take(numbers)
+    return out
+
+
+def settings_of(tables: Mapping[str, pa.Table]) -> dict[str, ClusterSettings]:
+    """Return the settings of each cluster by the tables of :data:`METADATA`. Errors: as of :func:`typed`."""
+    out: dict[str, ClusterSettings] = {}
+    for name, table in tables.items():
+        for cluster, _, _, *row in _tuples(typed(name, table)):
+            settings = out.setdefault(cluster or "", ClusterSettings(ClusterMetadata(), whole="partitions" in tables))
+            if name == "partitions" and settings.metadata is not None:
+                values: list[Any] = [tuple(v) if isinstance(v, list) else v for v in row]
+                state = PartitionState._make([*values[:-1], int(values[-1] == RECOVERY_STATES[1])])
+                settings.metadata.partitions[state.topic_id, state.partition] = state
+                settings.metadata.topics[state.topic] = state.topic_id
+            else:
+                of = settings.topic_configs if name == "topic_configs" else settings.broker_configs
+                of.setdefault(row[0], {})[row[1]] = row[2]
+    return out
+
+
+def _tuples(table: pa.Table) -> Iterator[tuple[Any, ...]]:
+    return zip(*(column.to_pylist() for column in table.columns), strict=True)
 
 
 def _lots(batches: Iterable[pa.RecordBatch]) -> Iterator[Lot]:
@@ -134,17 +183,30 @@ def _lots(batches: Iterable[pa.RecordBatch]) -> Iterator[Lot]:
         cuts = [0, *np.flatnonzero(changes).tolist(), batch.num_rows]
         for first, behind in itertools.pairwise(cuts):
             cluster, topic, partition, log_dir, broker, file = (column[first].as_py() for column in columns)
-            named = log_dir or "/".join(filter(None, (cluster, f"broker-{broker}" if broker >= 0 else "batches")))
-            key = LogKey(cluster, cluster or None, None if broker < 0 else broker, named, topic, partition)
+            key = log_key(cluster, topic, partition, log_dir, broker)
             yield key, file, batches_of(batch.slice(first, behind - first))
+
+
+def log_key(cluster: str, topic: str, partition: int, log_dir: str, broker: int) -> LogKey:
+    """Return the identity of the log of a row with these values of :data:`KEY`."""
+    named = log_dir or "/".join(filter(None, (cluster, f"broker-{broker}" if broker >= 0 else "batches")))
+    return LogKey(cluster, cluster or None, None if broker < 0 else broker, named, topic, partition)
 
 
 class FramesAudit(Audit):
     """An audit of replicas that ``read`` makes of a frame; gives findings, blocked partitions and derived tables."""
 
-    def __init__(self, options: AuditOptions, runner: Runner, read: Callable[[], Replicas], say: Say = nobody) -> None:
+    def __init__(
+        self,
+        options: AuditOptions,
+        runner: Runner,
+        read: Callable[[], Replicas],
+        settings: dict[str, ClusterSettings],
+        say: Say = nobody,
+    ) -> None:
         super().__init__(options, runner, say)
         self._read = read
+        self._given = settings
 
     def ready(self) -> None:
         """Wait until the runner has started."""
@@ -190,7 +252,7 @@ class FramesAudit(Audit):
 
     @cached_property
     def _opened(self) -> tuple[dict[str, ClusterSettings], list[tuple[str, DecodeError]]]:
-        return {}, []
+        return {key: self._given.get(key, ClusterSettings()) for key in {one.join_key for one in self.briefs}}, []
 
     def spared(self) -> Inventory | None:
         """Return None: a frame is no directory."""

@@ -105,7 +105,7 @@ class Tables:
             if "records" in self.writers and chunk.raw is not None:
                 payload = self.options.include_payload
                 runs = decode_records(chunk.raw, chunk.batches, limits=task.limits, payload=payload)
-                for rows in record_rows(key, task.file, chunk.batches, runs, payload):
+                for rows in record_rows(key, task.file, chunk.batches, runs, schema.TABLES["records"].made(payload)):
                     self._write("records", rows)
 
         return show

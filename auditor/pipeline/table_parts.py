@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,8 +71,9 @@ def write(
     folder: Path,
     staging: ResultFolder | None = None,
     run: RunTasks = run_tasks,
+    columns: Mapping[str, Sequence[str]] = {},
 ) -> WrittenTables:
-    """Write tables of an audit, each into a directory of its name below ``folder``.
+    """Write tables of an audit, each into a directory of its name below ``folder``; ``columns``: by table, else all.
 
     Tasks put their parts into ``staging`` where it is given: a store's directory of this run alone. Cost: the files of
     decoded tables are read once more. Errors: :class:`AuditInputError` where tasks run on machines that do not share
@@ -88,8 +89,8 @@ def write(
         return done
     options = audit.options
     derived = tuple(name for name in others if name in derived_tables.OF_FACTS)
-    how = How(options.limits, options.include_payload, options.records)
-    shares = audit.copy_shares if {*others} - {*derived} else {}
+    how = How(options.limits, options.include_payload, options.records, columns)
+    shares = audit.copy_shares if any(map(how.counts, {*others} - {*derived})) else {}
     wanted = TableRequest(where, frozenset(others) - {*derived}, derived, how, shares)
     if staging is None:
         Path(where.path).mkdir(parents=True)

@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 
 from auditor.base.at_rest import dumps
 from auditor.connectors import schema
-from auditor.connectors.schema import CopyShares, MadeOf, for_spark, with_leader_copy
+from auditor.connectors.schema import CopyShares, MadeOf, for_spark
 from auditor.connectors.stores import remote_files, retries
 from auditor.connectors.stores.results import ResultFolder
 from auditor.connectors.tables import input_splits
-from auditor.connectors.tables.rows import How, Piece, read_piece
+from auditor.connectors.tables.rows import How, Piece, chosen, read_piece
 from auditor.pipeline import derived_tables
 from auditor.replay.reading.chunks import logs_of
 
@@ -156,7 +156,8 @@ class TableRequest:
 
     def columns(self, table: str) -> pa.Schema:
         """Return the columns of one of the tables."""
-        return schema.TABLES[table].schema(self.how.payload)
+        whole = schema.TABLES[table].schema(self.how.payload)
+        return chosen(whole, self.how.columns.get(table, whole.names))
 
 
 class WrittenTables(NamedTuple):
@@ -209,7 +210,7 @@ class _TaskFiles:
             self.parts.append(WrittenPart(self.task, table, name))
             file = ParquetFile(self._folder / name, self.wanted.columns(table))
             self._files[table] = self._open.enter_context(file)
-        self._files[table].add(rows)
+        self._files[table].add(rows.select(self.wanted.columns(table).names))
 
     def ended(self) -> list[WrittenPart]:
         """Close the files, upload them to a store, and return them.
@@ -243,7 +244,7 @@ def decode(wanted: TableRequest, numbered: tuple[int, list[Piece]]) -> list[Writ
             for piece in pieces:
                 for table, batch in read_piece(piece, input_splits.tables_of(piece, wanted.decoded), wanted.how):
                     if table in wanted.decoded:
-                        yield table, with_leader_copy(table, batch, wanted.shares)
+                        yield table, wanted.how.asked(table, batch, wanted.shares)
 
     return _write_rows(wanted, number, rows())
 

@@ -34,6 +34,7 @@ from auditor.spark.session import described, is_local, tuned, watched
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from auditor.pipeline.frames_audit import RecordsOfLogs
     from auditor.pipeline.runner import Audited
     from auditor.pipeline.table_tasks import TableRequest, WrittenPart, WrittenTables
     from auditor.pipeline.work_folder import WorkFolder
@@ -224,6 +225,12 @@ TYPES = {
     "float": pa.float32(),
     "date": pa.date32(),
 }
+# As many tasks behind an exchange as its bytes need, of a persisted frame too.
+BY_SIZE = {
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.adaptive.coalescePartitions.enabled": "true",
+    "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
+}
 NUMBER = r"(\d{20})[^/]*$"  # that in the name of a segment's file
 
 
@@ -235,11 +242,13 @@ def check(batches: DataFrame) -> None:
     frames_audit.check(pa.schema([(name, TYPES.get(kind, pa.binary())) for name, kind in types]))
 
 
-def replicas(runner: SparkRunner, batches: DataFrame, compacted: tuple[str, ...] | None) -> Replicas:
+def replicas(
+    runner: SparkRunner, batches: DataFrame, compacted: tuple[str, ...] | None, records: RecordsOfLogs
+) -> Replicas:
     """Return the facts of each replica of a frame, persisted for the judge step. Lazy.
 
     ``compacted``: globs of compacted topics, None if unknown. Cost: one exchange of all rows by log, sorted, which
-    spills to disk; a task holds the batches of one replica at a time, packed.
+    spills to disk; a task holds the batches of one replica at a time, packed, and the ``records`` of all.
     """
     from pyspark.sql import functions as F
 
@@ -253,6 +262,10 @@ def replicas(runner: SparkRunner, batches: DataFrame, compacted: tuple[str, ...]
     ordered = rows.sortWithinPartitions(*KEY, F.regexp_extract("file", NUMBER, 1), "file", "position")
 
     def work(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from in_batches(pack_logs(map(pair_of, replicas_of(parts, compacted))), FACTS_ARROW)
+        yield from in_batches(pack_logs(map(pair_of, replicas_of(parts, compacted, records))), FACTS_ARROW)
 
-    return Replicas(FactsOfJob(runner, ordered.mapInArrow(work, FACTS).persist))
+    def plan() -> DataFrame:
+        with tuned(batches.sparkSession, BY_SIZE):
+            return ordered.mapInArrow(work, FACTS).persist()
+
+    return Replicas(FactsOfJob(runner, plan))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -22,7 +24,7 @@ from auditor.connectors.schema import for_spark
 from auditor.connectors.stores import retries, storage
 from auditor.connectors.tables import input_splits
 from auditor.connectors.tables.rows import How, Piece, read_piece
-from auditor.connectors.tables.sources import SOURCES, register_all, spark_schema
+from auditor.connectors.tables.sources import FORMATS, register_all, spark_schema
 from auditor.pipeline import derived_tables, summary, table_parts, table_tasks
 from auditor.pipeline.table_tasks import TableRequest, WrittenPart
 from auditor.processes.isolation import KILLS, Pool, read_apart
@@ -107,18 +109,17 @@ def _fatal(work: Work) -> list[pa.RecordBatch]:
 # of :mod:`auditor.spark.jobs`, and the rest is in memory of the driver (:mod:`auditor.pipeline.derived_tables`).
 
 
-def decoded(spark: SparkSession, audit: Audited, table: str, *, counted: bool = True) -> DataFrame:
-    """Return a decoded table of the audit's paths. Lazy; only this table's files are read.
+def decoded(spark: SparkSession, audit: Audited, table: str, columns: Sequence[str] = ()) -> DataFrame:
+    """Return a decoded table of the audit's paths, or some of its columns. Lazy; only this table's files are read.
 
-    ``counted``: decide which copies count; where the input has several of a log, all are read for it.
+    With ``leader_copy`` it is decided which copies count: where the input has several of a log, all are read for it.
     """
     options = audit.options
     if (table_in_memory := audit.held(table)) is not None:
         return local(spark, table_in_memory)
-    source = next(source for source in SOURCES if source.table == table)
     register_all(spark)
-    shares = audit.copy_shares if counted else {}
-    reader = spark.read.format(source.format).options(
+    shares = audit.copy_shares if not columns or "leader_copy" in columns else {}
+    reader = spark.read.format(FORMATS[table]).options(
         paths=json.dumps([*options.inputs]),
         topics=json.dumps([*options.topics]),
         partitions=json.dumps([*options.only_partitions]),
@@ -131,12 +132,14 @@ def decoded(spark: SparkSession, audit: Audited, table: str, *, counted: bool = 
         refused=json.dumps(audit.refused()),
         inventory=_shipped(audit),
         shares=json.dumps([(*place, *share) for place, share in shares.items()]),
+        columns=json.dumps([*columns]),
     )
     if options.since is not None:
         reader = reader.option("since", options.since.text)
     rows = reader.load()
     if table == "decode_errors" and audit.outside:
-        rows = rows.unionAll(local(spark, derived_tables.metadata_errors(audit.inventory, audit.outside, shares)))
+        outside = local(spark, derived_tables.metadata_errors(audit.inventory, audit.outside, shares))
+        rows = rows.unionAll(outside.select(*rows.columns))
     return rows
 
 
@@ -223,16 +226,17 @@ def query(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str]
 
 
 def _ask(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str]) -> pa.Table:
-    for name in derived_tables.NAMES:
-        if name in wanted or name in schema.DECODED:
-            facts = audit.replicas.held.frame if name in derived_tables.OF_FACTS else None  # type: ignore[attr-defined]
-            rows = frame(spark, audit, facts, name) if name in wanted else decoded(spark, audit, name, counted=False)
-            rows.createOrReplaceTempView(name)
-    for name, of in derived_tables.VIEWS.items():
-        if derived_tables.tables_in(of) <= wanted:
-            spark.sql(of).createOrReplaceTempView(name)
     try:
         with quiet_errors(spark):
+            plan = _plan(spark, audit, text, wanted)
+            for name in wanted:
+                of_facts = name in derived_tables.OF_FACTS
+                facts = audit.replicas.held.frame if of_facts else None  # type: ignore[attr-defined]
+                rows = (
+                    _pruned(spark, audit, name, plan) if plan and name in FORMATS else frame(spark, audit, facts, name)
+                )
+                rows.createOrReplaceTempView(name)
+            _views(spark, wanted)
             return spark.sql(text).toArrow()
     except AnalysisException as error:
         says = str(error).strip().splitlines()[0]
@@ -242,6 +246,47 @@ def _ask(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str])
         if (wrong := jobs.mistake(error)) is None:
             raise
         raise AuditInputError(wrong) from None
+
+
+PLAN = re.compile(r"== Optimized Logical Plan ==(.*)== Physical Plan ==", re.S)
+
+
+def _plan(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str]) -> str:
+    """Return Spark's plan of a text, without the line of each table; over views, which it leaves, without rows."""
+    for name, columns in derived_tables.all_columns(audit.options.include_payload).items():
+        if name in wanted or name in schema.DECODED:
+            names = [derived_tables.marked(name, column) for column in columns.names]
+            types = spark_schema(for_spark(columns.empty_table().rename_columns(names)).schema)
+            rows = spark.range(0).mapInArrow(_no_rows, types)
+            rows.toDF(*columns.names).createOrReplaceTempView(name)
+    _views(spark, wanted)
+    shown = io.StringIO()
+    with tuned(spark, {"spark.sql.debug.maxToStringFields": "10000"}), contextlib.redirect_stdout(shown):
+        spark.sql(text).explain(extended=True)
+    plan = PLAN.search(shown.getvalue())
+    return "" if plan is None else re.sub(r".*MapInArrow.*", "", plan[1])
+
+
+def _no_rows(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from ()
+
+
+def _views(spark: SparkSession, wanted: frozenset[str]) -> None:
+    for name, of in derived_tables.VIEWS.items():
+        if derived_tables.tables_in(of) <= wanted:
+            spark.sql(of).createOrReplaceTempView(name)
+
+
+def _pruned(spark: SparkSession, audit: Audited, table: str, plan: str) -> DataFrame:
+    """Return a decoded table whose columns are only read where the plan names them."""
+    from pyspark.sql import functions as F
+
+    whole = schema.TABLES[table].schema(audit.options.include_payload)
+    columns = derived_tables.columns_in(plan, table, whole)
+    unread = F.raise_error(F.lit("this column was not read"))
+    return decoded(spark, audit, table, columns).select(
+        *(F.col(f.name) if f.name in columns else unread.cast(f.dataType).alias(f.name) for f in spark_schema(whole))
+    )
 
 
 def count(rows: DataFrame, table: str) -> list[Fields]:

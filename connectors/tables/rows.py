@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -49,14 +49,26 @@ from auditor.connectors.codec.damaged_fields import signed64
 from auditor.connectors.codec.gaps import SeekableFile, offset_range
 from auditor.connectors.codec.indexes import decode_snapshot
 from auditor.connectors.codec.records import Decoded, decode_stored, records_of
-from auditor.connectors.codec.segment import Chunk, StoredChunks, before, read_segment
+from auditor.connectors.codec.segment import Chunk, HeaderHop, StoredChunks, before, read_segment
 from auditor.connectors.codec.small_files import may_show
 from auditor.connectors.codec.structs import Problem, as_printed
 from auditor.connectors.logdir import internal_rows
 from auditor.connectors.logdir.files import DataFile, Replica, TextFile
 from auditor.connectors.logdir.internal_rows import InternalRows, history, internal_records
 from auditor.connectors.logdir.text_folder import TextReplica, read_texts
-from auditor.connectors.schema import JSON, LOG_KEY, TIME, Key, array_of, from_columns, from_errors, from_rows, texts
+from auditor.connectors.schema import (
+    JSON,
+    LOG_KEY,
+    TIME,
+    CopyShares,
+    Key,
+    array_of,
+    from_columns,
+    from_errors,
+    from_rows,
+    texts,
+    with_leader_copy,
+)
 from auditor.connectors.stores.remote_files import Coming
 from auditor.connectors.stores.storage import StorageLocation, open_file, read_file
 
@@ -97,10 +109,11 @@ def batch_rows(
     batches: BatchColumns,
     unknown: Collection[str] = (),
     damaged: Sequence[tuple[int, DamagedField]] = (),
+    made: pa.Schema = schema.BATCHES,
 ) -> pa.RecordBatch:
     """Rows of ``batches`` in file order. ``unknown``: columns that a text dump may not show, where none is null;
     ``damaged``: fields of which ``batches`` have the expected value, by the number of the row: rows have the stored
-    one."""
+    one; ``made``: the columns to make."""
     attributes = np.where(batches.magic < 2, batches.attributes & (CODEC_MASK | LOG_APPEND_TIME), batches.attributes)
     control = attributes & CONTROL != 0
     horizon = np.where(attributes & DELETE_HORIZON != 0, batches.base_timestamp, -1)
@@ -128,7 +141,7 @@ def batch_rows(
         if isinstance(column, np.ndarray) and name != "is_control":
             columns[name] = array_of(column, column == (0 if name == "crc" else -1))
     columns |= {new: columns[old] for old, new in schema.RENAMED["batches"].items()}
-    return from_columns(schema.BATCHES, key, len(batches.position), columns)
+    return from_columns(made, key, len(batches.position), columns)
 
 
 def _as_stored(columns: Fields, damaged: Sequence[tuple[int, DamagedField]]) -> Fields:
@@ -206,10 +219,9 @@ def sequence_after(base: np.ndarray, increment: np.ndarray) -> np.ndarray:
 
 
 def record_rows(
-    key: Key, file: str, batches: BatchColumns, runs: Iterator[Decoded], payload: bool
+    key: Key, file: str, batches: BatchColumns, runs: Iterator[Decoded], made: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of the records of ``batches``, a run at a time; with ``payload``, also columns ``key`` and ``value``."""
-    wanted = schema.TABLES["records"].made(payload)
+    """Rows of the records of ``batches``, a run at a time; ``made``: the columns to make."""
     for run in runs:
         records, of, present = run.records, batches.take(run.rows), run.summary.present
         columns: Fields = {
@@ -226,10 +238,11 @@ def record_rows(
             "producer_epoch": np.repeat(of.producer_epoch.astype(np.int32), present),
             "is_control": np.repeat((of.attributes & CONTROL != 0) & (of.magic == 2), present),
         }
-        if payload:
+        if "key" in made.names:
             columns["key"] = _bytes(records.payload, records.key_start, records.key_size)
+        if "value" in made.names:
             columns["value"] = _bytes(records.payload, records.value_start, records.value_size)
-        yield from_columns(wanted, key, len(records.offset), columns)
+        yield from_columns(made, key, len(records.offset), columns)
 
 
 def _bytes(payload: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> pa.Array:
@@ -307,11 +320,32 @@ Piece = FilePiece | TextPiece | ErrorPiece | MetadataPiece
 
 
 class How(NamedTuple):
-    """How to read. ``payload``: keys and values of records too; ``deep``: find bodies that cannot be opened."""
+    """How to read. ``payload``: keys and values of records too; ``deep``: find bodies that cannot be opened;
+    ``columns``: by table those that are asked for, all where a table is not named; ``where``: of the batches whose rows
+    are asked for, by columns of :data:`BY_HEADER`."""
 
     limits: Limits = DEFAULT_LIMITS
     payload: bool = False
     deep: bool = False
+    columns: Mapping[str, Sequence[str]] = {}
+    where: pc.Expression | None = None
+
+    def counts(self, table: str) -> bool:
+        """Whether the rows of a table tell which copy of a log counts."""
+        return "leader_copy" in self.columns.get(table, ("leader_copy",))
+
+    def made(self, table: str) -> pa.Schema:
+        """The columns to make of a table: those asked for, and those by which it is known which copy counts."""
+        made = schema.TABLES[table].made(self.payload)
+        if table not in self.columns:
+            return made
+        by = ("log_dir", "topic", "partition", *(schema.TABLES[table].copy_by or ())) if self.counts(table) else ()
+        return pa.schema([field for field in made if field.name in {*self.columns[table], *by}])
+
+    def asked(self, table: str, rows: pa.RecordBatch, shares: CopyShares | None) -> pa.RecordBatch:
+        """The columns of a query of some rows of one copy; ``shares``: as of :func:`with_leader_copy`."""
+        rows = with_leader_copy(table, rows, shares) if self.counts(table) else rows
+        return rows.select(self.columns[table]) if table in self.columns else rows
 
 
 def read_piece(piece: Piece, wanted: frozenset[str], how: How) -> Rows:
@@ -354,6 +388,9 @@ def _segment(piece: FilePiece, wanted: frozenset[str], how: How) -> Rows:
         return
     if isinstance(opened, StoredChunks) and "records" in wanted and piece.start == 0:
         yield from _errors(piece.key, [DecodeError(piece.file.name, 0, piece.file.size, "unreadable", NO_RECORDS)])
+    if how.where is not None and not isinstance(opened, StoredChunks) and _nothing_matches(opened, piece, how):
+        opened.close()
+        return
     how = how._replace(limits=how.limits.counting())
     topic = piece.key[3] or ""
     tables = internal_rows.TABLES.get(topic, frozenset())
@@ -394,14 +431,39 @@ def _first_batch(opened: SeekableFile, piece: FilePiece) -> tuple[int, tuple[int
     return end, offsets
 
 
+# Columns of ``batches`` that headers alone give, by the table whose rows have them with the same values.
+OF_BOTH = ("position", "base_offset", "producer_id", "producer_epoch")
+BY_HEADER = {
+    "records": OF_BOTH,
+    "batches": (*OF_BOTH, "last_offset", "record_count", "base_timestamp", "max_timestamp"),
+}
+
+
+def _matching(piece: FilePiece, batches: BatchColumns, how: How) -> BatchColumns:
+    if how.where is None:
+        return batches
+    rows = batch_rows(piece.key, piece.file.name, batches, made=chosen(schema.BATCHES, BY_HEADER["batches"]))
+    numbered = pa.table([*rows.columns, np.arange(rows.num_rows)], [*rows.schema.names, "row"])
+    return batches.take(np.asarray(numbered.filter(how.where).column("row")))
+
+
+def _nothing_matches(opened: SeekableFile, piece: FilePiece, how: How) -> bool:
+    # Shown by the headers of large batches alone, which the hop accepts only where they follow each other to the end.
+    hop = HeaderHop(opened, piece.file.size, how.limits, 0, offset_range(piece.file.offset, piece.next_base))
+    found = any(len(_matching(piece, walking.columns_of(rows), how).position) for rows in hop.chunks())
+    return not found and hop.end == piece.file.size
+
+
 def _chunk(piece: FilePiece, chunk: Chunk, collected: InternalRows | None, wanted: frozenset[str], how: How) -> Rows:
     name, key = piece.file.name, piece.key
     yield from _errors(key, _overflows(name, chunk.batches))
     if "batches" in wanted:
-        yield "batches", batch_rows(key, name, chunk.batches, damaged=chunk.damaged_fields())
+        yield "batches", batch_rows(key, name, chunk.batches, (), chunk.damaged_fields(), how.made("batches"))
     if chunk.data is not None and "records" in wanted:
-        runs = decode_stored(chunk.data, chunk.origin, chunk.batches, limits=how.limits, payload=how.payload)
-        for rows in record_rows(key, name, chunk.batches, runs, how.payload):
+        made, batches = how.made("records"), _matching(piece, chunk.batches, how)
+        payload = not {"key", "value"}.isdisjoint(made.names)
+        runs = decode_stored(chunk.data, chunk.origin, batches, limits=how.limits, payload=payload)
+        for rows in record_rows(key, name, batches, runs, made):
             yield "records", rows
     if collected is None:
         yield from _errors(key, [*chunk.errors, *chunk.body_errors])

@@ -8,7 +8,8 @@ import json
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import eq, ge, gt, le, lt
+from functools import cache, reduce
+from operator import and_, eq, ge, gt, le, lt
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -22,11 +23,11 @@ from auditor.connectors.codec.batches import FLAW_CRC
 from auditor.connectors.codec.gaps import SeekableFile, offset_range
 from auditor.connectors.codec.segment import HeaderHop, StoredChunks, read_segment
 from auditor.connectors.logdir.files import DataFile, Inventory, LogDir, Replica
-from auditor.connectors.schema import CopyShares, with_leader_copy
+from auditor.connectors.schema import BATCHES, LOG_KEY, CopyShares, Key
 from auditor.connectors.stores.retries import REFUSED
 from auditor.connectors.stores.storage import open_file
 from auditor.connectors.tables import input_splits as logdir_scope
-from auditor.connectors.tables.rows import FilePiece, How, Piece, read_piece
+from auditor.connectors.tables.rows import BY_HEADER, FilePiece, How, Piece, chosen, read_piece
 
 FAR = 1 << 62
 # The tables of segments, which readStream supports.
@@ -38,6 +39,12 @@ STREAMED = (
     "group_metadata",
     "share_group_state",
     "remote_log_metadata",
+)
+
+
+NO_PATH = (
+    "no path was given; give it to load(), or several as a JSON list in the option paths. In SQL, Spark passes no "
+    "options of CREATE TABLE: use CREATE TEMPORARY VIEW t USING ... OPTIONS (path '...'), or FROM t WITH ('path'='...')"
 )
 
 
@@ -62,7 +69,7 @@ def asked(given: Mapping[str, str]) -> ReadOptions:
     options = {name.lower(): value for name, value in given.items()}
     paths = options.get("paths") or options.get("path")
     if not paths:
-        raise AuditInputError("no path was given; give it to load(), or several as a JSON list in the option paths")
+        raise AuditInputError(NO_PATH)
     since = options.get("since")
     scope = Scope(
         tuple(map(str, _several(options, "topics"))),
@@ -171,63 +178,70 @@ def _number(options: Mapping[str, str], name: str, default: int, least: int) -> 
     return number
 
 
-# Which files a condition of a query excludes, by values common to all of their rows: broker, topic, partition.
+# What the conditions of a query exclude: whole files by values common to all of their rows, and rows.
 #
-# Spark applies every condition again to the rows, so that an unsupported one only costs time. Conditions are recognised
-# by name: the oldest supported Spark has none of these classes.
+# Spark applies every condition again, so that an unsupported one only costs time. Conditions are recognised by name:
+# the oldest supported Spark has none of these classes.
 
 
-KEY = ("cluster_id", "broker_id", "log_dir", "topic", "partition")
-_COMPARED: dict[str, Callable[[Any, Any], bool]] = {
+_COMPARED: dict[str, Callable[[Any, Any], pc.Expression]] = {
     "EqualTo": eq,
-    "EqualNullSafe": eq,
+    "EqualNullSafe": lambda column, value: column.is_null() if value is None else pc.coalesce(column == value, False),
     "GreaterThan": gt,
     "GreaterThanOrEqual": ge,
     "LessThan": lt,
     "LessThanOrEqual": le,
-    "StringStartsWith": str.startswith,
-    "StringEndsWith": str.endswith,
-    "StringContains": str.__contains__,
+    "In": pc.Expression.isin,
+    "StringStartsWith": lambda column, value: pc.starts_with(column, value),
+    "StringEndsWith": lambda column, value: pc.ends_with(column, value),
+    "StringContains": lambda column, value: pc.match_substring(column, value),
+    "IsNull": lambda column, _: column.is_null(),
+    "IsNotNull": lambda column, _: column.is_valid(),
 }
+UNFIT = (pa.ArrowException, TypeError, ValueError, AttributeError, KeyError)  # of a condition that Arrow does not have
 
 
-class FileFilter(NamedTuple):
-    """Selects files that may have rows for which all ``conditions`` hold, and by their names offsets from ``first`` to
-    ``last``; the last segment of a log may have any from its base on."""
-
-    conditions: Sequence[Any]
-    first: int
-    last: int
-
-    def __call__(self, piece: FilePiece) -> bool:
-        """Whether a file is selected."""
-        starts, behind = piece.file.offset, piece.next_base
-        if starts >= 0 and (starts > self.last or 0 <= behind <= self.first):
-            return False
-        row = {name: value for name, value in zip(KEY, piece.key, strict=True) if value is not None}
-        return all(holds(condition, row) is not False for condition in self.conditions)
-
-
-def holds(condition: Any, row: Values) -> bool | None:
-    """Whether one of Spark's conditions (``pyspark.sql.datasource.Filter``) holds; None if unknown."""
+def _expression(condition: Any) -> pc.Expression:
+    # Of one of Spark's conditions (pyspark.sql.datasource.Filter).
     name = type(condition).__name__
     if name == "Not":
-        inside = holds(condition.child, row)
-        return None if inside is None else not inside
-    path: tuple[str, ...] = getattr(condition, "attribute", ())
-    if len(path) != 1 or (column := path[0]) not in row:
-        return None
-    if name in ("IsNull", "IsNotNull"):
-        return name == "IsNotNull"
-    value: Any = getattr(condition, "value", None)
-    if name == "In":
-        return True if row[column] in value else None if None in value else False
-    if name not in _COMPARED or value is None:
-        return None
-    try:
-        return bool(_COMPARED[name](row[column], value))
-    except TypeError:
-        return None
+        return ~_expression(condition.child)
+    (column,) = condition.attribute
+    return _COMPARED[name](pc.field(column), getattr(condition, "value", None))
+
+
+def where(conditions: Sequence[Any], columns: pa.Schema) -> pc.Expression | None:
+    """What Spark's conditions say of rows of these columns: no row is excluded that fulfils them; None for nothing."""
+    known = []
+    for condition in conditions:
+        with contextlib.suppress(*UNFIT):
+            one = _expression(condition)
+            columns.empty_table().filter(one)
+            known.append(one)
+    return reduce(and_, known) if known else None
+
+
+def by_header(table: str, conditions: Sequence[Any]) -> pc.Expression | None:
+    """What they say of the batches whose rows a table has; None for nothing."""
+    return where(conditions, chosen(BATCHES, BY_HEADER[table])) if table in BY_HEADER else None
+
+
+def file_filter(conditions: Sequence[Any], first: int, last: int) -> Callable[[FilePiece], bool]:
+    """Select files that may have rows for which all ``conditions`` hold, and by their names offsets from ``first`` to
+    ``last``; the last segment of a log may have any from its base on."""
+
+    @cache
+    def has_rows(key: Key) -> bool:
+        known = {field: [value] for field, value in zip(LOG_KEY, key, strict=True) if value is not None}
+        row = pa.table([*known.values()], schema=pa.schema([*known]))
+        asked = where(conditions, row.schema)
+        return asked is None or row.filter(asked).num_rows > 0
+
+    def selected(piece: FilePiece) -> bool:
+        starts, behind = piece.file.offset, piece.next_base
+        return not (starts >= 0 and (starts > last or 0 <= behind <= first)) and has_rows(piece.key)
+
+    return selected
 
 
 # The streaming form of the data sources.
@@ -404,4 +418,4 @@ def rows(lot: Lot, table: str, how: How) -> Iterator[pa.RecordBatch]:
     for _table, batch in read_piece(lot.piece, frozenset({table}), how):
         offsets = batch.column(column)
         own = pc.and_(pc.greater_equal(offsets, lot.first), pc.less(offsets, lot.behind))
-        yield with_leader_copy(table, batch.filter(own), None)
+        yield how.asked(table, batch.filter(own), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pickle
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakKeyDictionary
 
@@ -38,12 +38,31 @@ def ours(name: str) -> Any:
         raise RuntimeError(NO_PACKAGE.format(error.name)) from None
 
 
+def reading(
+    table: str, asked: Any, schema: StructType | None
+) -> tuple[Any, Callable[[pa.RecordBatch], pa.RecordBatch]]:
+    """How to read the columns of ``schema``, and what gives rows its types; None: those in the options."""
+    names = asked.columns if schema is None else schema.names
+    how = asked.how._replace(columns={table: names}) if names else asked.how
+    for_spark = ours("connectors.schema").for_spark
+    if schema is None:
+        return how, for_spark
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    try:
+        types = to_arrow_schema(schema, timezone="UTC")
+    except TypeError:  # before Spark 4.2
+        types = to_arrow_schema(schema)
+    return how, lambda rows: for_spark(rows).cast(types)
+
+
 class TableReader(DataSourceReader):
     """Reads one decoded table below some paths."""
 
-    def __init__(self, table: str, options: Mapping[str, str]) -> None:
+    def __init__(self, table: str, options: Mapping[str, str], schema: StructType | None = None) -> None:
         self.table = table
         self.options = dict(options)
+        self.schema = schema
         self.conditions: list[Filter] = []
 
     def partitions(self) -> list[InputPartition]:
@@ -52,7 +71,7 @@ class TableReader(DataSourceReader):
         asked = options.asked(self.options)
         with ours("connectors.stores.storage").guarded(asked.refused):
             inventory = options.inventory_of(self.options) or self.discovered(asked)
-            wanted = options.FileFilter(self.conditions, *asked.offsets)
+            wanted = options.file_filter(self.conditions, *asked.offsets)
             planned = pieces.plan(inventory, frozenset({self.table}), asked.split_size, wanted)
             shares = options.copy_shares(self.options, inventory)
         slots = max(TASKS, sum(pieces.size(piece) for piece in planned) // TASK_BYTES)
@@ -70,32 +89,37 @@ class TableReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, as Arrow record batches."""
-        rows, for_spark = ours("connectors.tables.rows"), ours("connectors.schema").for_spark
-        asked = ours("connectors.tables.source_options").asked(self.options)
+        rows, options = ours("connectors.tables.rows"), ours("connectors.tables.source_options")
+        asked = options.asked(self.options)
         (part, shares), ahead = pickle.loads(partition.value), ours("connectors.stores.remote_files")
-        counted = ours("connectors.schema").with_leader_copy
+        how, typed = reading(self.table, asked, self.schema)
+        how = how._replace(where=options.by_header(self.table, self.conditions))
         with ours("connectors.stores.storage").guarded(asked.refused), ahead.coming(ahead.of_work(part)):
             for piece in part:
-                for _table, read in rows.read_piece(piece, frozenset({self.table}), asked.how):
-                    batch = counted(self.table, read, shares)
-                    yield for_spark(batch.select(asked.columns) if asked.columns else batch)
+                for _table, read in rows.read_piece(piece, frozenset({self.table}), how):
+                    batch = typed(how.asked(self.table, read, shares))
+                    wanted = options.where(self.conditions, batch.schema)
+                    yield batch if wanted is None else batch.filter(wanted)
 
 
 class PruningReader(TableReader):
-    """A reader on a session that pushes filters down: files without matching rows stay closed."""
+    """A reader on a session that pushes filters down: files and rows that cannot match stay where they are."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
-        """Note the conditions; return all of them, to be applied to the rows."""
-        self.conditions = list(filters)
-        return self.conditions
+        """Note the conditions, unless they are about columns of other types; return all, to be applied to the rows."""
+        whole = {field.name: field.dataType for field in TableSource.of(self.table, self.options)}
+        fits = all(whole[field.name] == field.dataType for field in self.schema or ())
+        self.conditions = list(filters) if fits else []
+        return list(filters)
 
 
 class GrowingTable(DataSourceStreamReader):
     """New rows of one decoded table below some paths, for a stream."""
 
-    def __init__(self, table: str, options: Mapping[str, str]) -> None:
+    def __init__(self, table: str, options: Mapping[str, str], schema: StructType | None = None) -> None:
         self.table = table
         self.options = dict(options)
+        self.schema = schema
         self.known: Fields = {}
 
     def _listed(self) -> tuple[Any, Any, Any]:
@@ -132,12 +156,12 @@ class GrowingTable(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, as Arrow record batches."""
-        offsets, for_spark = ours("connectors.tables.source_options"), ours("connectors.schema").for_spark
+        offsets = ours("connectors.tables.source_options")
         asked = offsets.asked(self.options)
+        how, typed = reading(self.table, asked, self.schema)
         with ours("connectors.stores.storage").guarded(asked.refused):
             for lot in pickle.loads(partition.value):
-                for batch in offsets.rows(lot, self.table, asked.how):
-                    yield for_spark(batch.select(asked.columns) if asked.columns else batch)
+                yield from map(typed, offsets.rows(lot, self.table, how))
 
 
 class TableSource(DataSource):
@@ -153,23 +177,30 @@ class TableSource(DataSource):
         return cls.format
 
     def schema(self) -> StructType:
-        """The table's columns."""
-        options = ours("connectors.tables.source_options")
-        columns = ours("connectors.schema").TABLES[self.table].schema(options.how_of(self.options).payload)
-        if wanted := options.columns_of(self.options):
-            columns = ours("connectors.tables.rows").chosen(columns, wanted)
-        schema: StructType = ours("connectors.tables.sources").spark_schema(columns)
+        """The table's columns, or those asked for."""
+        wanted = ours("connectors.tables.source_options").columns_of(self.options)
+        return self.of(self.table, self.options, wanted)
+
+    @staticmethod
+    def of(table: str, options: Mapping[str, str], wanted: Sequence[str] = ()) -> StructType:
+        """Some columns of a table, all by default. Errors: ``AuditInputError`` for an unknown one."""
+        payload = ours("connectors.tables.source_options").how_of(options).payload
+        columns = ours("connectors.schema").TABLES[table].schema(payload)
+        some = ours("connectors.tables.rows").chosen(columns, wanted or columns.names)
+        schema: StructType = ours("connectors.tables.sources").spark_schema(some)
         return schema
 
     def reader(self, schema: StructType) -> TableReader:
-        """A reader of the paths in the options. Errors: ``AuditInputError`` for an invalid option."""
+        """A reader of the columns of ``schema``. Errors: ``AuditInputError`` for an invalid option or column."""
         ours("connectors.tables.source_options").asked(self.options)
-        return (PruningReader if self.pushes else TableReader)(self.table, self.options)
+        self.of(self.table, self.options, schema.names)
+        return (PruningReader if self.pushes else TableReader)(self.table, self.options, schema)
 
     def streamReader(self, schema: StructType) -> GrowingTable:
         """A reader of new data below the paths. Errors: ``AuditInputError`` for a table without a streaming form."""
         ours("connectors.tables.source_options").streamed(self.table, self.options)
-        return GrowingTable(self.table, self.options)
+        self.of(self.table, self.options, schema.names)
+        return GrowingTable(self.table, self.options, schema)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

@@ -287,8 +287,7 @@ def counting(table: str, source: str, dialect: str) -> str:
     before = "".join(f",\n    lag({name}) OVER ({window}) AS before_{name}" for name in wanted.before)
     counts = ["count(*) AS rows"]
     for check in wanted.checks:
-        fields = "struct_pack({})" if dialect == DUCKDB else "struct({})"
-        unique = fields.format(", ".join(f"{n} := {n}" if dialect == DUCKDB else n for n in check.unique))
+        unique = f"{'row' if dialect == DUCKDB else 'struct'}({', '.join(check.unique)})"
         if len(check.unique) == 1:  # a null is not known, and repeats nothing
             (unique,) = check.unique
         broken = f"count({unique}) - count(DISTINCT {unique})" if check.unique else f"count_if({check.broken})"

@@ -241,7 +241,7 @@ class _PackedBatches:
 
     def __init__(self) -> None:
         self.segments: list[tuple[str, int, PackedColumns]] = []
-        self.holes = False
+        self.holes_end = 0  # behind the last one
         self.next_offset = -1
         self.bytes = 0
 
@@ -253,7 +253,8 @@ class _PackedBatches:
             self.next_offset = self.next_offset if self.segments else base
             self.segments.append((file, base, PackedColumns(COLUMNS)))
         before = np.concatenate([[self.next_offset], b.last_offset[:-1] + 1])
-        self.holes |= bool((b.base_offset > before).any() or (b.record_count < b.last_offset - b.base_offset + 1).any())
+        thinned = b.last_offset[b.record_count < b.last_offset - b.base_offset + 1] + 1
+        self.holes_end = max([self.holes_end, *thinned.tolist(), *b.base_offset[b.base_offset > before].tolist()])
         self.next_offset = max(self.next_offset, int(b.last_offset[-1]) + 1)
         self.bytes += int(b.size.sum())
         self.segments[-1][2].add(np.ascontiguousarray(rows_of(b).T))
@@ -269,7 +270,9 @@ def read_batches(
     gathered = _PackedBatches()
     for file, columns in batches:
         gathered.add(file, columns)
-    compacted = key.topic in INTERNAL_TOPICS or (gathered.holes if is_compacted is None else is_compacted)
+    internal = key.topic in INTERNAL_TOPICS  # of which a part without holes was not cleaned
+    compacted = internal or (gathered.holes_end > 0 if is_compacted is None else is_compacted)
+    cleaned_to = gathered.holes_end if internal else gathered.next_offset
     files = tuple(SegmentFile(file, base, 0) for file, base, _ in gathered.segments)
     replica = Replica(key.log_dir, key.topic, key.partition, f"{key.topic}-{key.partition}", segments=files)
     reader = ReplicaReader(
@@ -282,7 +285,7 @@ def read_batches(
             clean_shutdown=False,
             compacted=compacted,
             expiration_ms=expiration_ms,
-            cleaner_offset=gathered.next_offset if compacted else None,
+            cleaner_offset=cleaned_to if compacted else None,
             log_start_known=False,
         )
     )
