@@ -93,12 +93,13 @@ airflow-env: .venv-airflow/.ready ## make .venv-airflow: Airflow and its Spark p
 	.venv-airflow/bin/python -m pip install --disable-pip-version-check --quiet --require-hashes -r requirements-airflow.lock
 	touch .venv-airflow/.ready
 
-check: setup ## style, types, code lines per package, docstrings, identifiers, layers, commit subjects of BASE..HEAD
+check: setup ## style, types, code lines per package, docstrings, identifiers, words, layers, commit subjects of BASE..HEAD
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python scripts/code_lines.py
 	$(BIN)/python scripts/conventions.py
+	$(BIN)/python scripts/words.py
 	$(BIN)/python scripts/commit_subjects.py
 	$(BIN)/python -m pytest -q tests/test_tidy.py
 

@@ -2,7 +2,7 @@
 (:mod:`bench.made_up`).
 
 Each run is a process of its own: ``python -m bench.driver_load --count N --master M`` prints what it took as JSON. The
-group ``driver`` of ``make bench`` makes rows of them, and the picture of docs/scaling.md.
+group ``driver`` of ``make bench`` makes rows of them, and the picture of docs/memory.md.
 """
 
 from __future__ import annotations

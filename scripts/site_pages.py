@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 SCHEMA = ROOT / "auditor" / "outputs" / "finding.schema.json"
 FINDINGS = """# Findings
 
-A line of `findings.jsonl` is a finding: an object with exactly these fields. In the table
+Each line of `findings.jsonl` is a finding: an object with exactly these fields. In the table
 [findings](tables.md#findings) each is a column.
 
-| field | type | holds |
+| field | type | content |
 | --- | --- | --- |
 {fields}
 
-Findings stand in this order: severity (critical first), topic, partition, broker, offset, then the other fields; nulls
-first. The same input gives the same bytes.
+Findings are sorted by severity (critical first), topic, partition, broker, offset, then the other fields; nulls first.
+The same input gives the same bytes.
 
 ## JSON Schema
 
-In the package as `auditor/outputs/finding.schema.json`.
+The package has it as `auditor/outputs/finding.schema.json`.
 
 ```json
 {schema}
@@ -56,18 +56,17 @@ In the package as `auditor/outputs/finding.schema.json`.
 METRICS = """# Metrics
 
 `metrics.prom` is for node-exporter's textfile collector; every series is a gauge and names its `cluster`.
-[Running it](running.md#metrics-checked-by-promtool) says how many series there are, and which alerts come with the
-project.
+[Metrics and alerts](monitoring.md) explains them and the alerts that come with the project.
 
-| series | is |
+| series | meaning |
 | --- | --- |
 {series}
 """
-WORDS = """# Words
+GLOSSARY_PAGE = """# Glossary
 
-Kafka's words as reports and `auditor rules ID` spell them out.
+Terms of Kafka in reports and in `auditor rules ID`.
 
-| word | means |
+| term | meaning |
 | --- | --- |
 {words}
 """
@@ -124,15 +123,15 @@ def pages() -> dict[str, str]:
     made |= {f"rules/{kind.id}.md": kind_page(kind) for kind in registry.kinds().values()}
     made |= {f"rules/{former}.md": former_page(former, current) for former, current in FORMER_IDS.items()}
     made |= {f"rules/{rule.id}.md": rule_page(rule) for rule in known.values()}
-    return made | {"findings.md": finding_page(), "metrics.md": metrics_page(), "words.md": words_page()}
+    return made | {"findings.md": finding_page(), "metrics.md": metrics_page(), "glossary.md": glossary_page()}
 
 
 def command_index(commands: dict[str, argparse.ArgumentParser]) -> str:
     """The commands by group."""
     says = summaries()
-    lines = ["# Commands", "", "`auditor COMMAND --help` says the same on a terminal."]
+    lines = ["# Commands", "", "`auditor COMMAND --help` prints the same on a terminal."]
     for group, names in GROUPS.items():
-        lines += ["", f"## {group.capitalize()}", "", "| command | does |", "| --- | --- |"]
+        lines += ["", f"## {group.capitalize()}", "", "| command | description |", "| --- | --- |"]
         dashed = [name.replace("_", "-") for name in names]
         lines += [f"| [`auditor {name}`]({name}.md) | {says[name]} |" for name in dashed if name in commands]
     return "\n".join(lines) + "\n"
@@ -153,7 +152,7 @@ def command_page(parser: argparse.ArgumentParser) -> str:
         actions = [action for action in group._group_actions if action.help != argparse.SUPPRESS]
         if actions:
             lines += ["", f"## {(group.title or 'Options').capitalize()}", ""]
-            lines += ["| option | means |", "| --- | --- |", *(_option(parser, action) for action in actions)]
+            lines += ["| option | meaning |", "| --- | --- |", *(_option(parser, action) for action in actions)]
     if parser.epilog:
         calls = [line.strip() for line in parser.epilog.splitlines()[1:]]
         lines += ["", "## Examples", "", "```sh", *calls, "```"]
@@ -171,7 +170,7 @@ def _option(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
 
 def rule_index(known: Mapping[str, Rule]) -> str:
     """All rules by family."""
-    lines = ["# Rules", "", "`auditor rules` lists them, `auditor rules ID` says the same as these pages."]
+    lines = ["# Rules", "", "`auditor rules` lists them. `auditor rules ID` prints the same as these pages."]
     for family in FAMILIES:
         lines += ["", f"## {family.capitalize()}", "", "| rule | finds | severity |", "| --- | --- | --- |"]
         of_it = (rule for rule in known.values() if rule.family == family)
@@ -182,7 +181,7 @@ def rule_index(known: Mapping[str, Rule]) -> str:
 def rule_page(rule: Rule) -> str:
     """All about one rule."""
     needs = [text for flag, text in ((rule.records, "It needs `--records`."), (rule.time, "It depends on `--as-of`."),
-                                     (rule.what_if, "It speaks in `auditor what-if` alone.")) if flag]  # fmt: skip
+                                     (rule.what_if, "It is only in `auditor what-if`.")) if flag]  # fmt: skip
     lines = [f"# {rule.id}", "", f"**{rule.title}.** Severity: {rule.severity}. {' '.join(needs)}".rstrip()]
     if len(rule.kinds) > 1:
         lines += ["", "| kind | finds | severity |", "| --- | --- | --- |"]
@@ -249,9 +248,9 @@ def metrics_page() -> str:
     return METRICS.format(series="\n".join(f"| `{name}` | {_cell(says)} |" for name, says in found))
 
 
-def words_page() -> str:
-    """Kafka's words in plain ones."""
-    return WORDS.format(words="\n".join(f"| {word} | {_cell(says)} |" for word, says in sorted(GLOSSARY.items())))
+def glossary_page() -> str:
+    """Terms of Kafka in plain words."""
+    return GLOSSARY_PAGE.format(words="\n".join(f"| {word} | {_cell(says)} |" for word, says in sorted(GLOSSARY.items())))
 
 
 def _cell(text: str) -> str:

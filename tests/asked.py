@@ -1,4 +1,4 @@
-"""The questions of docs/asked.md, the log directory that they ask, and what its broker did."""
+"""The questions of docs/tracker-questions.md, the log directory that they ask, and what its broker did."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tests.conftest import ROOT
 
-PAGE = ROOT / "docs" / "asked.md"
+PAGE = ROOT / "docs" / "tracker-questions.md"
 DATA = ROOT / "tests" / "data" / "asked"
 
 

@@ -245,7 +245,7 @@ class BatchSums:
         """Add batches, one row each (int64).
 
         ``columns``: the columns of :data:`SUMMED` (int64); ``wrong``: the bits of the one for ``crc_ok`` that mean a
-        CRC mismatch. Cost: see docs/scaling.md.
+        CRC mismatch. Cost: see docs/memory.md.
         """
         key, begin = np.frombuffer(self.key, np.uint64), 0
         while self.ordered:

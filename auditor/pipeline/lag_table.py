@@ -70,8 +70,8 @@ class ReadCluster(Cluster):
 LAG = declared(
     "lag",
     """
-    a group's position in a partition, and what it has left to read from there on: records, not offsets; see [three \
-questions](three-questions.md#what-has-a-group-left)
+    a group's position in a partition, and what it has left to read from there on: records, not offsets; see \
+[consumer lag](lag.md)
     SELECT group_id, topic, partition, offsets, committed_records FROM lag WHERE offsets > 0
     group_id:string
     kind:string consumer (a committed offset, whatever the protocol) or share (the start offset of a share group)

@@ -104,8 +104,7 @@ def setting(cluster: Cluster, broker_id: int | None, topic: str, name: str) -> T
 SPACE = declared(
     "space",
     """
-    a segment on a broker's own disk, and what keeps it there; see [three \
-questions](three-questions.md#why-is-the-disk-not-freed)
+    a segment on a broker's own disk, and what keeps it there; see [disk space](space.md)
     SELECT kept_by, goes, count(*) AS segments, sum(bytes) AS bytes FROM space WHERE leader_copy GROUP BY ALL
     file:string
     base_offset:long its first offset
@@ -274,8 +273,8 @@ class _ReplicaSpace:
 CLEANER = declared(
     "cleaner",
     """
-    a replica of a compacted log, and where its broker's log cleaner stands in it; see [three \
-questions](three-questions.md#where-does-the-cleaner-stand)
+    a replica of a compacted log, and where its broker's log cleaner stands in it; see [log \
+cleaner](cleaner.md)
     SELECT topic, partition, stands, dirty_ratio, held_by FROM cleaner WHERE stands <> 'clean' AND leader_copy
     stands:string held (segments wait), faulty (it may stop), due (at the next pass), below_ratio, clean or off
     checkpoint:long up to where it has cleaned, by `cleaner-offset-checkpoint`; null where that does not say

@@ -218,7 +218,7 @@ SAFE_PATH = "PYTHONSAFEPATH"  # where it is set, python -m leaves the working di
 WORKERS_SAFE_PATH = f"spark.executorEnv.{SAFE_PATH}"
 IMPORTS_FROM_DIRECTORY = (
     f"Python workers of this Spark session import modules from their working directory; start it with {SAFE_PATH}=1 in "
-    f"the driver's environment and {WORKERS_SAFE_PATH}=1 (docs/running.md)"
+    f"the driver's environment and {WORKERS_SAFE_PATH}=1 (docs/deployment.md)"
 )
 DESCRIPTION = "spark.job.description"  # a property of the thread
 MAX_RESULT = "spark.driver.maxResultSize"

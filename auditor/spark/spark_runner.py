@@ -51,7 +51,7 @@ AHEAD = ("auditor.spark.jobs", "pandas")
 
 COMPILED = (
     "Python workers compiled code before they read, which takes each of them a minute; 'make env' packs it for "
-    "--archives (docs/running.md)"
+    "--archives (docs/spark.md)"
 )
 
 

@@ -26,7 +26,7 @@ TASKS = 8
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 NO_PACKAGE = (
     "the Python of Spark's workers has no package {}; set PYSPARK_PYTHON to the Python that has it before the session "
-    "starts, or send it along with --py-files and --archives (docs/running.md)"
+    "starts, or send it along with --py-files and --archives (docs/spark.md)"
 )
 
 

@@ -1,4 +1,4 @@
-"""Each command of docs/asked.md prints what the page says, and that is what its broker then did."""
+"""Each command of docs/tracker-questions.md prints what the page says, and that is what its broker then did."""
 
 from __future__ import annotations
 

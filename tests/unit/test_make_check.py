@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from scripts import code_lines, commit_subjects, conventions
+from auditor.rules.catalogue import registry
+from scripts import code_lines, commit_subjects, conventions, words
 
 MODULE = '''"""A module
 of two lines."""
@@ -213,3 +215,63 @@ def test_subjects_since_the_base_are_checked(
     monkeypatch.setenv("BASE", "nowhere")
     with pytest.raises(SystemExit, match="git knows no commit nowhere"):
         commit_subjects.main(tmp_path)
+
+
+BANNED = "# a comment\n[phrases]\nas is normal -> as usual\n[terms]\nfolders? -> directory\n"
+
+
+def flaws(content: str, whole: bool = True) -> list[str]:
+    text = words.Text("area", "place", content, whole=whole, sentences=whole)
+    return list(words.flaws(text, words.banned(BANNED)))
+
+
+def test_banned_words_are_found_outside_code_and_options() -> None:
+    assert flaws("Two Folders, as is\nnormal.") == [
+        "place: 'as is normal'; write: as usual", "place: 'Folders'; write: directory",
+    ]  # fmt: skip
+    assert not flaws("`folder`, --folder, my_folder, [text](folder.md) and folderless")
+    assert flaws("A folder, as is normal.", whole=False) == ["place: 'as is normal'; write: as usual"]
+
+
+def test_a_sentence_may_have_thirty_words() -> None:
+    assert not flaws("Short. " + "word " * 30 + ". Short.")
+    assert flaws("word " * 31 + ".") == ["place: 31 words in a sentence: " + ("word " * 12) + "..."]
+
+
+def test_blocks_of_a_page_leave_out_code() -> None:
+    page = "# Head\n\nOne\ntwo.\n\n    indented folder\n\n- item **a** b\n  goes on\n\n  ```sh\n  folder\n  ```\n"
+    page += "\n| a | b `x|y` |\n| --- | --- |\n"
+    assert [(line, block.strip()) for line, block in words.blocks(page)] == [
+        (1, "Head"), (3, "One two."), (8, "item **a** b goes on"), (15, "a"), (15, "b `code`"),
+    ]  # fmt: skip
+
+
+def test_literals_are_texts_and_no_docstrings() -> None:
+    tree = ast.parse('"""A folder it is."""\nX = f"no {1} folder here"\nY = "word"\nZ = "SELECT a folder"\n')
+    assert list(words.literals(tree)) == [(2, "no X folder here")]
+
+
+def test_phrases_are_found_in_comments_and_docstrings() -> None:
+    source = '"""First."""\n# one\n# two\nX = 1  # three\n'
+    assert [text.strip() for _, text in words.remarks(source)] == ["First.", "", "one  two  three"]
+
+
+def test_more_flaws_than_allowed_fail_and_fewer_are_a_hint() -> None:
+    assert words.verdict({"a": ["x"], "b": ["y", "z"], "c": ["x"], "d": []}, {"b": 1, "c": 2}) == (
+        ["x", "a: 1 flaws, 1 above the 0 allowed", "b: 2 flaws, 1 above the 1 allowed"],
+        ["c: 1 flaws; lower the 2 in [tool.words]"],
+    )
+
+
+def test_long_pages_are_found_unless_they_are_reference(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    for name, length in (("a.md", 1500), ("b.md", 1501), ("c.md", 1501)):
+        (tmp_path / "docs" / name).write_text("word " * length)
+    assert list(words.long_pages(tmp_path, ["c.md"])) == [("docs", "docs/b.md:1: 1501 words; split it (at most 1,500)")]
+
+
+def test_a_rule_without_can_be_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not list(words.unexplained_rules())
+    kind = next(iter(registry.kinds().values()))
+    monkeypatch.setattr(registry, "kinds", lambda: {"x": replace(kind, id="x", sections={"Can be wrong": " ."})})
+    assert list(words.unexplained_rules()) == [("rule pages", "x: no line says how it can be wrong")]

@@ -57,7 +57,7 @@ def test_the_first_screen_names_all_that_have_to_be_ended() -> None:
     first = out.getvalue()
     rows = {line.split()[2]: line.split()[3:-1] for line in first.splitlines()[4:7]}
     assert rows == {"ulna-c": ["45", "Commit", "it"], "ulna-a": ["Safe", "to", "abort"], "ulna-fine": ["Commit", "it"]}
-    shown = (ROOT / "docs" / "running.md").read_text(encoding="utf-8").partition("PARTITION   SINCE")[2]
+    shown = (ROOT / "docs" / "reading.md").read_text(encoding="utf-8").partition("PARTITION   SINCE")[2]
     assert first.partition("PARTITION   SINCE")[2].startswith(shown.partition("```")[0])
     assert "Its readers go on only once the others above have ended too" in first
     assert "--start-offset" not in first  # how that one is aborted stands with its own conditions, in 'auditor explain'
