@@ -92,11 +92,11 @@ def _nothing_to_compare(earlier: Values, notes: list[str], format: str) -> int:
     """Say that the run left nothing to compare. Exit code 3 if that run could not judge all of its input."""
     complete = earlier.get("complete", True)
     if not complete:
-        notes.append("the run could not read all of its input, or found nothing to judge: audit the newer input")
+        notes.append("the earlier run had read errors or no input to check: audit the newer input")
     lines = [
-        "the run has no blocked partition, no finding in doubt and no finding at or above "
+        "the earlier run has no blocked partition, no inconclusive finding and no finding at or above "
         f"{recheck.level_of(earlier)}{' that is not suppressed' if recheck.suppressed(earlier) else ''}: "
-        "nothing was compared, and the newer input was not read",
+        "nothing was compared, and the newer input was not scanned",
         *notes,
     ]
     if format == "json":
@@ -112,7 +112,7 @@ def _questions(out: Path | str, earlier: Earlier) -> tuple[list[Question], list[
         left = recheck.uncompared(earlier.summary, earlier.findings)
     except (KeyError, TypeError, AttributeError):
         shown = user_input.shown_uri(str(out))
-        raise AuditInputError(f"{shown} holds no results that can be read; audit the older copy again") from None
+        raise AuditInputError(f"{shown}: no readable results; audit the older copy again") from None
     return asked, [f"not compared: {line}" for line in left]
 
 
