@@ -70,7 +70,7 @@ def test_a_broker_that_is_missing_for_a_night_clears_nothing(
     assert told(tmp_path)[1:] == [([], [], ["5"]), ([], [], ["5"]), ([], ["5"], [])]
     story = Page(Site(Shelf(tmp_path)).page("finding/c5.html") or "")
     assert story.all("header")[0]["class"] == "tone-good"
-    assert "gone in c-23" in story.text
+    assert "resolved in c-23" in story.text
 
 
 @pytest.mark.parametrize(("all_logs", "said"), [(False, ([], [], ["5"])), (True, ([], ["5"], []))])

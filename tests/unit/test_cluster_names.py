@@ -73,11 +73,11 @@ def test_clusters_are_named_in_the_file_of_options(
         assert cli.main(call) == 0
     assert "Cluster prod-eu, owner: payments, https://wiki.example/prod-eu" in capsys.readouterr().out
     page = Path("out-0/report.html").read_text()
-    assert '<a href="https://wiki.example/prod-eu">prod-eu</a></b> of payments · stage prod' in page
+    assert '<a href="https://wiki.example/prod-eu">prod-eu</a></b>, owner payments · stage prod' in page
     assert 'name="prod-eu",owner="payments"} 1.0' in Path("out-0/metrics.prom").read_text()
     assert json.loads(Path("out-1/summary.json").read_text())["clusters"] == []
     shown = Page(Site(Shelf(history)).front())
-    assert "prod-eu of payments stage prod its page" in shown.text
+    assert "prod-eu owner payments stage prod link" in shown.text
     assert "https://wiki.example/prod-eu" in [a["href"] for a in shown.all("a")]
 
 

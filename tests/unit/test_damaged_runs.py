@@ -257,7 +257,7 @@ def test_a_damaged_run_is_named(history: Path, tmp_path: Path, capsys: pytest.Ca
     assert cli.main(["dashboard", str(history), "--export", str(tmp_path / "pages")]) == 3
     said = capsys.readouterr().err
     assert "bad" in said
-    assert "run not read" in (tmp_path / "pages/index.html").read_text()
+    assert "unreadable run" in (tmp_path / "pages/index.html").read_text()
     assert cli.main(["history", str(history)]) == 3
     assert "bad" in capsys.readouterr().err
 

@@ -84,7 +84,7 @@ def test_the_latest_run_is_compared_with_the_one_before(port: int) -> None:
     # Of hanging-36's four: three in the first run; the last three and one more in the second.
     assert "2 new findings, 1 resolved, 2 unchanged" in page.text
     gone = samples.hanging()[0][0]
-    assert gone["message"] in page.text[page.text.index("Gone") : page.text.index("Partitions worst")]
+    assert gone["message"] in page.text[page.text.index("Resolved") : page.text.index("Partitions worst")]
     assert headers["Cache-Control"] == "no-store"
     assert headers["X-Content-Type-Options"] == "nosniff"
 

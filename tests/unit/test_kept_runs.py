@@ -158,7 +158,7 @@ def test_a_newer_schema_and_a_broken_manifest_are_refused(tmp_path: Path) -> Non
     assert "not a manifest" in runs.content_of(tmp_path).unreadable["a"]
     path.write_text(text)
     Path(runs.files(tmp_path, run, "findings")[0]).unlink()
-    with pytest.raises(AuditInputError, match="cannot be read"):
+    with pytest.raises(AuditInputError, match="is unreadable"):
         runs.read(tmp_path, run, "findings")
 
 
