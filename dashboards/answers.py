@@ -721,7 +721,9 @@ def _headline(
         return "unsure", f"{plural(len(left_out), 'partition')} blocked (reported only by excluded rules)"
     if unknown:
         ages = any(ageless(row.holder.row) for row in unknown)
-        lacking = "age unknown" if ages else f"copy taken while {'it was' if len(unknown) == 1 else 'they were'} running"
+        lacking = (
+            "age unknown" if ages else f"copy taken while {'it was' if len(unknown) == 1 else 'they were'} running"
+        )
         return "unsure", f"{plural(len(unknown), 'open transaction')}: status unknown ({lacking})"
     if empty := summary.get("empty_input"):
         reason = empty[:1].upper() + empty[1:]

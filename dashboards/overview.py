@@ -15,7 +15,16 @@ from auditor.base.words import duration, plural
 from auditor.dashboards import answers, page, timeline
 from auditor.dashboards.answers import AFFECTED, BlockedSummary, Open, RunVerdict, badness
 from auditor.dashboards.timeline import TrendLane, axis, milliseconds
-from auditor.dashboards.wording import GRAVE, SEVERITIES, Finding, fact, instant, log_name, severity_count, short_fingerprint
+from auditor.dashboards.wording import (
+    GRAVE,
+    SEVERITIES,
+    Finding,
+    fact,
+    instant,
+    log_name,
+    severity_count,
+    short_fingerprint,
+)
 
 # The columns on every page: what is blocked, which records are affected, what is new.
 

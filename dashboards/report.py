@@ -73,7 +73,8 @@ def table(
     listed = {_key(row.holder) for row in (*decided.held, *decided.named, *decided.accepted)}
     behind = [
         BlockedRow(
-            finding_groups.ProducerPartitions([BlockedSummary(entry)]), "starts after the transaction that blocks its partition"
+            finding_groups.ProducerPartitions([BlockedSummary(entry)]),
+            "starts after the transaction that blocks its partition",
         )
         for entry in everything
         if _key(entry) not in listed

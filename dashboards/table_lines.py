@@ -171,14 +171,17 @@ def lag_note(row: Values) -> str:
     if row["stands"] == "beyond_end":
         notes.append(f"past the log end offset {row['end_offset']}: auto.offset.reset decides")
     elif row["stands"] == "before_start":
-        decides = "" if row["kind"] == "share" else "auto.offset.reset decides; "  # a share group continues at the start
+        decides = (
+            "" if row["kind"] == "share" else "auto.offset.reset decides; "
+        )  # a share group continues at the start
         notes.append(f"below the log start {row['log_start']}: {decides}counted from the log start")
     elif row["stands"] in ("gap", "marker"):
         notes.append(f"at a {row['stands']}")
     if row["held_producer_id"] is not None:
         who = row["held_by"] or f"producer id {row['held_producer_id']}"
         began = f" since {instant(row['held_since'])}" if row["held_since"] else ""
-        notes.append(f"blocked at {row['last_stable_offset']} by {who} ({STATUSES.get(row['held_class'], row['held_class'])}){began}")
+        status = STATUSES.get(row["held_class"], row["held_class"])
+        notes.append(f"blocked at {row['last_stable_offset']} by {who} ({status}){began}")
     if row["pending_offset"] is not None:
         notes.append(f"pending commit of {row['pending_offset']} (open transaction)")
     hidden = [f"{number(row['aborted_records'])} aborted"] if row["aborted_records"] else []
@@ -214,6 +217,7 @@ ANSWERS = {
     "over": "resolved", "still held": "still blocked", "held by another": "blocked by another transaction",
     "not decided": "inconclusive", "gone": "resolved", "still there": "still present", "not looked at": "not checked",
 }  # fmt: skip
+
 
 def recheck_lines(rows: Sequence[Values], notes: Sequence[str], width: int) -> list[str]:
     """Return the counts by answer, then each question with its answer and, if it is still open, what to do; each advice

@@ -176,7 +176,7 @@ def _shared(left: int, right: int, room: int) -> tuple[int, int]:
 
 BLOCKED_SHOWN, NUMBERS = 5, 20
 COMPARED = 1000  # partitions whose texts are compared
-LINES = 50  # about blocked partitions; sixty with the lines around them
+LINES = 52  # about blocked partitions; 62 with the lines around them
 BLOCKED_VALUES = 20  # partitions whose values are listed
 
 
@@ -307,7 +307,9 @@ def _advice_of_cause(cause: finding_groups.Cause, width: int, printed: PrintedAd
     if not text:
         return []
     if text in printed.by:
-        return indented(f"What to do: same as for {printed.by[text]}", width, 2) if cause.kind not in printed.kinds else []
+        return (
+            indented(f"What to do: same as for {printed.by[text]}", width, 2) if cause.kind not in printed.kinds else []
+        )
     if printed.most is not None and (len(printed.kinds) >= printed.most or cause.kind in printed.kinds):
         printed.omitted = True
         stop = first["advice"] and first["advice"]["verdict"] in (Verdict.COMMIT_IT, Verdict.DO_NOT_ABORT)
@@ -319,7 +321,9 @@ def _advice_of_cause(cause: finding_groups.Cause, width: int, printed: PrintedAd
         printed.by.setdefault(advices[member][1], _name(first))
     lines = page.lines("steps.txt.j2", width, parts=group.parts) + values_in_lines(group, width, CAUSE_VALUES)
     if others := len(cause.findings) - len(group.members):
-        lines += indented(f"{others:,} more need different steps: auditor explain ID", width, 2)
+        lines += indented(
+            f"{others:,} more {'needs' if others == 1 else 'need'} different steps: auditor explain ID", width, 2
+        )
     return lines
 
 

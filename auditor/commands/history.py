@@ -9,7 +9,7 @@ from typing import TextIO
 from auditor import running
 from auditor.base.at_rest import Fields
 from auditor.base.errors import AuditInputError
-from auditor.base.words import SEVERITIES, duration
+from auditor.base.words import SEVERITIES, duration, plural
 from auditor.commands.arguments import examples, utf8_stdout
 from auditor.commands.dashboard import add_expected
 from auditor.dashboards.output_formats import OF_LISTS, list_lines
@@ -25,15 +25,15 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the command to the console script's."""
     p = commands.add_parser(
         "history",
-        help="the runs kept by 'audit --history DIR': list them, compare two",
+        help="list stored runs ('audit --history DIR'), or compare two",
         epilog=examples("auditor history /var/audits", "auditor history /var/audits --diff previous latest"),
     )
-    p.add_argument("dir", type=out_of, metavar="DIR", help="the folder or URI that was given to --history")
+    p.add_argument("dir", type=out_of, metavar="DIR", help="the directory or URI given to --history")
     p.add_argument(
-        "--diff", nargs=2, metavar=("OLD", "NEW"), help="compare the findings of two runs: ids, 'previous', 'latest'"
+        "--diff", nargs=2, metavar=("OLD", "NEW"), help="compare the findings of two runs: ids, 'previous' or 'latest'"
     )
-    p.add_argument("--files", metavar="TABLE", help="print the committed files of a table of all runs, for SQL engines")
-    p.add_argument("--cluster", metavar="ID|NAME", help="only the runs of one cluster, where those of several are kept")
+    p.add_argument("--files", metavar="TABLE", help="print the committed files of a table in all runs, for SQL engines")
+    p.add_argument("--cluster", metavar="ID|NAME", help="only the runs of one cluster")
     add_expected(p)
     p.add_argument(
         "--format", default="table", choices=OF_LISTS, metavar="FORMAT", help=f"{', '.join(OF_LISTS)} (json: lines)"
@@ -122,12 +122,14 @@ def pick(kept_runs: list[Run], name: str) -> Run:
     alike = [entry for entry in kept_runs if runs.group(entry) == runs.group(kept_runs[-1])]
     if name in WORDS and len(alike) >= -WORDS[name]:
         return alike[WORDS[name]]
-    raise AuditInputError(f"no run {name!r}; 'auditor history DIR' lists the {len(kept_runs)} that are kept")
+    raise AuditInputError(
+        f"no run {name!r}; run 'auditor history DIR' to list the {plural(len(kept_runs), 'stored run')}"
+    )
 
 
 def _run_line(entry: Run, partly: str) -> str:
     as_of = entry.facts.get("as_of") or "an unknown time"
-    line = f"{entry.run_id}  as of {as_of}  {_counts(entry)}  {entry.facts.get('batches')} batches"
+    line = f"{entry.run_id}  evaluated at {as_of}  {_counts(entry)}  {entry.facts.get('batches')} batches"
     return f"{line}  {partly}\n" if partly else f"{line}\n"
 
 

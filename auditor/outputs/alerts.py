@@ -303,7 +303,7 @@ def check(asked: AlertOptions) -> None:
         needed, variable = CHANNELS[channel]
         if not secret(needed):
             raise AuditInputError(
-                f"--alert {channel}: {needed} is not set; set this environment variable, or {needed}_FILE to a file name"
+                f"--alert {channel}: {needed} is not set; set this variable, or {needed}_FILE to a file name"
             )
         if wrong := wrong_address(address(channel)):
             raise AuditInputError(f"--alert {channel}: {variable} {wrong}; set it to the URL from the service")
@@ -328,7 +328,9 @@ def secret(name: str) -> str:
     except UnicodeDecodeError:
         raise AuditInputError(f"{name}_FILE: the file is not text; it must contain only the secret") from None
     except OSError as error:
-        raise AuditInputError(f"{name}_FILE: cannot read the file: {error.strerror}; check its name and permissions") from None
+        raise AuditInputError(
+            f"{name}_FILE: cannot read the file: {error.strerror}; check its name and permissions"
+        ) from None
     if not text or len(text) > MAX_SECRET or not text.isprintable():
         raise AuditInputError(f"{name}_FILE: the file is not one line; it must contain only the secret")
     return text

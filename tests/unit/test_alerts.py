@@ -123,7 +123,9 @@ def test_slack_gets_one_message_of_blocks(receiver: Receiver, monkeypatch: pytes
     link = "<https://reports.example/1#f0|report>"
     assert message["blocks"][1]["text"]["text"] == f"*error* `sequence-gap` t-3 at offset 0 in c · {link}\nm"
     assert message["blocks"][-2]["text"]["text"] == "Resolved:\n`sequence-gap` t-3 at offset 12 in c"
-    assert message["blocks"][-1]["elements"][0]["text"].startswith("2 more · evaluated at 2026-11-21T04:00:00.000Z · <https:")
+    assert message["blocks"][-1]["elements"][0]["text"].startswith(
+        "2 more · evaluated at 2026-11-21T04:00:00.000Z · <https:"
+    )
 
 
 def test_names_from_the_input_make_no_mentions(receiver: Receiver) -> None:
@@ -263,7 +265,9 @@ def test_a_watch_sends_each_finding_once(receiver: Receiver, tmp_path: Path) -> 
     assert cli.main(call) == 0
     sent = [post["event_action"] for post in receiver.posts if "event_action" in post]
     assert sent == ["trigger"] * 4
-    assert [post["text"] for post in receiver.posts if "text" in post] == ["Kafka audit: 4 new findings, 0 resolved, 0 unchanged"]
+    assert [post["text"] for post in receiver.posts if "text" in post] == [
+        "Kafka audit: 4 new findings, 0 resolved, 0 unchanged"
+    ]
     assert cli.main(call) == 0
     assert len(receiver.posts) == 5, "a restart reports nothing again"
 

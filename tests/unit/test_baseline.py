@@ -122,7 +122,7 @@ def test_what_is_accepted_is_in_the_results_and_nowhere_else(
     file, out = str(tmp_path / "b.json"), tmp_path / "out"
     accept = ["baseline", "--out", str(first / "out"), "--baseline", file, "--rule", "hanging-transaction"]
     assert cli.main([*accept, "--reason", "OPS-17", "--who", "ann", "--until", "never"]) == 0
-    assert capsys.readouterr().out == f"4 findings accepted by ann with no end: OPS-17\n{file} has 4 entries\n"
+    assert capsys.readouterr().out == f"4 findings suppressed by ann without expiry: OPS-17\n{file} has 4 entries\n"
     history = ["--history", str(first / "kept"), "--run-id", "2"]
     assert cli.main([*call(out), "--baseline", file, *history]) == 0
     said = capsys.readouterr().out
@@ -195,6 +195,6 @@ def test_fingerprints_prefixes_and_prune(first: Path, tmp_path: Path, capsys: py
     assert baseline.read_baseline(file).entries.keys() == {A, name}
     assert cli.main([*common, "--prune"]) == 0
     assert baseline.read_baseline(file).entries.keys() == {name}
-    assert capsys.readouterr().out.endswith(f"1 entry taken away\n{file} has 1 entry\n")
+    assert capsys.readouterr().out.endswith(f"1 entry removed\n{file} has 1 entry\n")
     assert cli.main([*common, "--until", "someday"]) == 2
     assert cli.main(["baseline", "--out", str(tmp_path)]) == 2

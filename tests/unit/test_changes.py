@@ -82,7 +82,9 @@ def test_a_log_that_is_not_in_the_input_was_deleted_where_that_is_known(
     assert told(tmp_path)[1] == said
     assert cli.main(["history", str(tmp_path), "--diff", "previous", "latest"]) == 0
     out = capsys.readouterr().out.splitlines()
-    assert out[-1] == ("0 new, 1 resolved, 0 unchanged" if all_logs else "0 new, 0 resolved, 0 unchanged, 1 not checked")
+    assert out[-1] == (
+        "0 new, 1 resolved, 0 unchanged" if all_logs else "0 new, 0 resolved, 0 unchanged, 1 not checked"
+    )
     assert out[0].startswith("gone " if all_logs else "unseen ")
 
 

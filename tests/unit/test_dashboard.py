@@ -112,7 +112,9 @@ def test_a_finding_has_a_page_that_says_since_when(port: int) -> None:
     """Of the first run alone, of both, and of the second alone."""
     first, both, _, second = samples.hanging()[0]
     pages = [Page(get(port, f"/finding/{fingerprint(row, 'c')}.html")[1]).text for row in (first, both, second)]
-    said = [re.search(r"first seen (\S+) .* last seen (\S+) .* runs present in (.*?) since then", text) for text in pages]
+    said = [
+        re.search(r"first seen (\S+) .* last seen (\S+) .* runs present in (.*?) since then", text) for text in pages
+    ]
     assert [match and match.groups() for match in said] == [
         ("night-1", "night-1", "1 of 2 runs"), ("night-1", SLASHED, "2 of 2 runs"), (SLASHED, SLASHED, "1 of 1 run"),
     ]  # fmt: skip

@@ -212,7 +212,7 @@ def test_runs_and_files_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture
     (tmp_path / "run_id=half" / "findings" / "0.parquet").touch()
     assert cli.main(["history", str(tmp_path)]) == 0
     first, second = capsys.readouterr().out.splitlines()
-    assert first.startswith("a  as of 2026-11-21T04:00:00.000Z  0 critical")
+    assert first.startswith("a  evaluated at 2026-11-21T04:00:00.000Z  0 critical")
     assert second == "half  never committed"
     assert cli.main(["history", str(tmp_path), "--files", "findings"]) == 0
     listed = capsys.readouterr().out.splitlines()

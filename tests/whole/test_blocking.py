@@ -211,7 +211,10 @@ def test_exit_status_and_verdict_agree() -> None:
 
 def test_the_clock_and_the_age_of_the_copy_are_said() -> None:
     summary = answers.summary({"as_of": "2026-11-21T04:00:00.000Z", "newest": "2026-11-21T01:59:00.000Z"})
-    assert answers.clock(summary | {"as_of_given": True}) == "Evaluated at 2026-11-21 04:00:00 UTC; the copy is 2 h 1 min old"
+    assert (
+        answers.clock(summary | {"as_of_given": True})
+        == "Evaluated at 2026-11-21 04:00:00 UTC; the copy is 2 h 1 min old"
+    )
     wall = datetime.datetime(2026, 11, 24, 1, 59, tzinfo=datetime.UTC)
     said = answers.clock(summary | {"as_of_given": False, "as_of": summary["newest"]}, wall)
     newest = "the newest broker timestamp in the copy (3 d ago). Use --as-of now for the current time."
