@@ -62,7 +62,7 @@ def asked(given: Mapping[str, str]) -> ReadOptions:
     options = {name.lower(): value for name, value in given.items()}
     paths = options.get("paths") or options.get("path")
     if not paths:
-        raise AuditInputError("no path was given; give it to load(), or several as a JSON list in the option paths")
+        raise AuditInputError("missing path: give it to load(), or several as a JSON list in the option paths")
     since = options.get("since")
     scope = Scope(
         tuple(map(str, _several(options, "topics"))),
@@ -118,7 +118,9 @@ def streamed(table: str, given: Mapping[str, str]) -> None:
     """Raise :class:`AuditInputError` for invalid options, or a table without a streaming form."""
     asked(given)
     if table not in STREAMED:
-        raise AuditInputError(f"{table} has no streaming form; {', '.join(STREAMED)} have: what logs append")
+        raise AuditInputError(
+            f"{table} cannot be streamed: expected one of {', '.join(STREAMED)} have: what logs append"
+        )
 
 
 def fails(given: Mapping[str, str]) -> bool:

@@ -1,4 +1,4 @@
-"""The first screen: a row for each partition that is held, each text once; 24 lines for one, 62 for twenty (the evaluation time takes two)."""
+"""The first screen: a row for each partition that is held, each text once; 24 lines for one, 62 for twenty."""
 
 from __future__ import annotations
 
