@@ -22,9 +22,9 @@ from auditor.commands.arguments import OneLineParser, TopParser, examples
 # Commands, each a module of auditor.commands, by the groups that the help lists them in.
 GROUPS = {
     "audit": ("demo", "audit", "live", "watch", "what_if"),
-    "look closer": ("explain", "recheck", "lag", "space", "cleaner", "rules", "sql", "decode", "copy"),
-    "over time": ("history", "dashboard", "baseline", "expectations"),
-    "your shell": ("completion",),
+    "inspect": ("explain", "recheck", "lag", "space", "cleaner", "rules", "sql", "decode", "copy"),
+    "runs over time": ("history", "dashboard", "baseline", "expectations"),
+    "shell": ("completion",),
 }
 MODULES = dict.fromkeys(("lag", "space", "cleaner"), "one_table")  # of commands that share one
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)
@@ -36,11 +36,15 @@ OBJECTS = (20_000, 50, 20)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit code. A usage error ends in one line and 2."""
+    """Run one command; return its exit code. A usage error ends in one line and 2, no command in the list of them."""
     words = list(sys.argv[1:] if argv is None else argv)
     gc.set_threshold(*OBJECTS)
     out = _open_streams()
     try:
+        if not words:
+            print(f"auditor: missing command\n{parsers()[0].format_commands()}", file=sys.stderr, end="")
+            print("\nrun 'auditor COMMAND --help' for usage", file=sys.stderr)
+            return 2
         args = parsed(words)
         if out is not None:
             out.is_all = words[0] not in WRITING
@@ -57,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _discard(sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        print("auditor: stopped", file=sys.stderr)
+        print("auditor: interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
 
 
@@ -81,13 +85,13 @@ class _Output(io.TextIOWrapper):
 
     def _fail(self, error: OSError) -> None:
         _discard(self.fileno())
-        closed, problem = isinstance(error, BrokenPipeError), f"cannot write to standard output: {error.strerror}"
+        closed, problem = isinstance(error, BrokenPipeError), f"cannot write to stdout: {error.strerror}"
         if closed and self.is_all:
             raise error
         if self.is_all:
-            raise AuditFailure(f"{problem}; what was printed is incomplete") from None
+            raise AuditFailure(f"{problem}; the printed output is incomplete") from None
         if self is sys.stdout and not closed:
-            print(f"auditor: {problem}; the files are written all the same", file=sys.stderr)
+            print(f"auditor: {problem}; the result files are complete", file=sys.stderr)
 
 
 def _discard(descriptor: int) -> None:
@@ -181,12 +185,12 @@ def parsers(command: str | None = None) -> tuple[TopParser, dict[str, argparse.A
     """
     top = TopParser(
         prog="auditor",
-        description="Audits Kafka log directories: who blocks whom, since when, and what to do about it.",
+        description="Audits Kafka log directories: which transactions block consumers, since when, and what to do.",
         epilog=examples(
             "auditor demo", "auditor audit /var/kafka-logs --out /tmp/audit", "auditor explain 1f2e3d --out /tmp/audit"
         ),
     )
-    top.add_argument("--version", action=_Version, help="print the version and end")
+    top.add_argument("--version", action=_Version, help="print the version and exit")
     commands = top.add_subparsers(required=True, metavar="COMMAND", parser_class=OneLineParser)
     asked = (command or "").replace("-", "_")
     names = (asked,) if asked in COMMANDS and asked != "completion" else COMMANDS

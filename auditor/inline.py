@@ -139,7 +139,7 @@ def query(text: str, tables: Mapping[str, pa.Schema], parts: Callable[[Columns],
         try:
             kinds = [statement.type for statement in connection.extract_statements(text)]
             if len(kinds) != 1 or kinds[0] not in (module.StatementType.SELECT, module.StatementType.EXPLAIN):
-                raise AuditInputError("one question at a time; give SELECT, WITH, DESCRIBE, SUMMARIZE or SHOW TABLES")
+                raise AuditInputError("one query at a time: expected SELECT, WITH, DESCRIBE, SUMMARIZE or SHOW TABLES")
             connection.sql(text)
             for name, folder in parts(_needed(connection, text, tables)).items():
                 empty = connection.view(name)
@@ -170,7 +170,7 @@ def _one_line(error: Exception, text: str) -> str:
     elif isinstance(error, duckdb().BinderException) and (where := derived_tables.moved(text)):
         parts.append(where)
     elif isinstance(error, duckdb().ParserException) and BARE_OFFSET.search(text):
-        parts.append('DuckDB takes offset for a keyword: write "offset", in double quotes')
+        parts.append('offset is a keyword in DuckDB: write "offset" in double quotes')
     return "; ".join(parts)
 
 

@@ -8,6 +8,7 @@ import importlib.util
 import os
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -62,7 +63,7 @@ def runner_for(master: str | None, spark: SparkSession | None = None) -> Runner:
     if missing == "pyspark":
         how = install("spark")
         raise AuditInputError(
-            f"--master {master} needs pyspark, which is not installed; give --master inline, or run: {how}"
+            f"--master {master} needs pyspark, which is not installed; use --master inline, or run: {how}"
         )
     return _on_spark(lambda size: session.start(master, input_bytes=size, say=_say))
 
@@ -81,7 +82,7 @@ def _say(text: str) -> None:
 def _say_first() -> None:
     """Announce compilation on the first run of a machine, if set-up has not compiled the kernels."""
     if not code_cache.is_cached("auditor.connectors.codec.batches"):
-        warn(["the first run compiles what reads logs to machine code: up to a minute, once"])
+        warn(["compiling native code (first run only, up to a minute)"])
 
 
 def missing_for_spark() -> str:
@@ -213,7 +214,7 @@ def command(done: Audit, printed: Printing | None = None, alert: AlertOptions | 
         printing.show(done, chosen, report)
     warn_of_empty(done)
     if chosen.verbose and done.options.master is None and (missing := missing_for_spark()):
-        warn([f"no {missing} found, so this ran without Spark, as with --master inline"])
+        warn([f"{missing} is not installed: ran without Spark (as with --master inline)"])
     if asked.channels:
         warn(alerts.send(alerts.news(done, asked), asked.channels))
     return done.exit_code()
@@ -246,7 +247,7 @@ def failures() -> Iterator[list[Path]]:
 
         folder = claimed[0] if claimed else Path(tempfile.mkdtemp(prefix="auditor-failure-"))
         log = failed(folder, error, *claimed[1:])
-        where = f"the trace is in {log}" if log is not None else "its trace could not be written"
+        where = f"the trace is in {log}" if log is not None else "the trace could not be written"
         raise AuditFailure(f"{_what(error)}; {_hint(error)}; {where}") from error
 
 
@@ -267,7 +268,7 @@ def _mistake(error: BaseException) -> AuditInputError | None:
     from auditor.base.errors import absent
 
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-        return AuditInputError(f"a path is longer than a file system takes, {str(error.filename)[:60]}...; shorten it")
+        return AuditInputError(f"path too long for the file system: {str(error.filename)[:60]}...; use a shorter path")
     if isinstance(error, ModuleNotFoundError):
         return absent(error.name or "")
     if not type(error).__module__.startswith(("py4j", "pyspark")):
@@ -292,24 +293,24 @@ def _without_answer(error: BaseException) -> bool:
 def _hint(error: BaseException) -> str:
     message = str(error)
     if isinstance(error, MemoryError) or "OutOfMemoryError" in message:
-        return "give it more memory, or audit fewer topics at a time (--topic)"
+        return "provide more memory, or audit fewer topics at a time (--topic)"
     if "spark.driver.maxResultSize" in message:
         return "start the session with --conf spark.driver.maxResultSize=0, or audit fewer topics at a time (--topic)"
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     if full or os.strerror(errno.ENOSPC) in message:
-        return "make room below --out and in the temporary folder (TMPDIR), or choose others"
+        return "free space below --out and in the temporary directory (TMPDIR), or choose others"
     if isinstance(error, OSError) and error.errno == errno.EFBIG:
-        return "a file would be larger than this process may write (ulimit -f), or than the file system takes"
+        return "a file would exceed the limit of this process (ulimit -f) or of the file system"
     if isinstance(error, StoreTrouble):
-        return "call again, or wait longer for it (AUDITOR_STORE_PATIENCE, in seconds)"
+        return "run again, or wait longer for the store (AUDITOR_STORE_PATIENCE, in seconds)"
     if isinstance(error, ConnectionError) or _without_answer(error):
         return (
-            "Spark's Java has ended, cannot be reached or is of another release than pyspark (the system kills what "
-            "takes too much memory); --master inline does without Spark"
+            "Spark's JVM has ended (out of memory?), is unreachable, or its version differs from pyspark; "
+            "to run without Spark: --master inline"
         )
     if type(error).__module__.startswith(("py4j", "pyspark")):
-        return "Spark's own words are in the trace; --master inline does without Spark"
-    return "this is a bug of the auditor's or of what it runs on; please report it with the trace"
+        return "Spark's error is in the trace; to run without Spark: --master inline"
+    return "this is a bug; please report it with the trace"
 
 
 def warn_of_empty(done: Audit) -> None:
@@ -322,11 +323,14 @@ LINE_EVERY_S = 60
 
 
 class Progress:
-    """Current step, on one terminal line that is wiped at the end; elsewhere, as in a driver's log, a line a minute."""
+    """Current step with elapsed time, on one terminal line that is wiped at the end; elsewhere, as in a driver's log,
+    one line per minute."""
 
     def __init__(self, silent: bool, is_terminal: bool = True) -> None:
         self.silent, self.is_terminal = silent, is_terminal
         self.text, self.said = "", time.monotonic()
+        self._began, self._ended = self.said, threading.Event()
+        self._ticker = threading.Thread(target=self._tick, daemon=True)
 
     def say(self, text: str) -> None:
         """Show the current step."""
@@ -338,11 +342,25 @@ class Progress:
                 warn([text])
         elif text != self.text:
             self.text = text
-            sys.stderr.write(f"\r\x1b[K… {text}")
-            sys.stderr.flush()
+            self._draw()
+            if self._ticker.ident is None:
+                self._ticker.start()
+
+    def _tick(self) -> None:
+        # Compilation on the first run takes a minute within one step.
+        while not self._ended.wait(1):
+            self._draw()
+
+    def _draw(self) -> None:
+        seconds = int(time.monotonic() - self._began)
+        sys.stderr.write(f"\r\x1b[K… {self.text}" + (f" ({seconds} s)" if seconds else ""))
+        sys.stderr.flush()
 
     def done(self) -> None:
         """Wipe the line."""
+        self._ended.set()
+        if self._ticker.ident is not None:
+            self._ticker.join()
         if not self.silent and self.is_terminal:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()

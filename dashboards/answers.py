@@ -29,11 +29,11 @@ from auditor.dashboards.wording import (
     log_name,
     parsed_time,
     sentences,
+    severity_count,
     short_fingerprint,
     size,
     unsaid,
     visible,
-    were,
     who,
 )
 
@@ -45,16 +45,16 @@ from auditor.dashboards.wording import (
 
 # The classes of an open transaction (rule catalogue, *Classes of an open transaction*), in a sentence each.
 CLASSES = {
-    "hanging": "Its coordinator has ended it, or never knew of this partition: no marker will come by itself.",
-    "orphan": "No transactional id owns this producer id: nobody will ever end it.",
-    "ghost": "Still open in the producer state, although its data lies below the log start.",
-    "late": "Open for longer than its time-out; its coordinator still knows it.",
-    "undecidable": "Hanging, slow, or ended since it was copied: the input does not show which.",
-    "active": "Within its time-out and known to its coordinator: normal, it ends by itself.",
+    "hanging": "Its coordinator has completed it, or never knew of this partition: no marker will follow.",
+    "orphan": "No transactional id owns this producer id: no coordinator will complete it.",
+    "ghost": "Still open in the producer state, although its data is below the log start.",
+    "late": "Open past its timeout; its coordinator still knows it.",
+    "undecidable": "Hanging, slow, or completed after the copy was taken: the input does not show which.",
+    "active": "Within its timeout and known to its coordinator: it ends by itself.",
 }
 # Standings that are shown instead of the class.
 KINDS = {
-    "undeliverable": "Decided, but nobody leads the partition to take its marker: it does not end by itself."
+    "undeliverable": "Decided, but the partition has no leader to write its marker: it does not end by itself."
 } | CLASSES
 TRANSACTION_STATE = "__transaction_state"
 _ENDS = ("lso", "hw", "log_end")  # of a row of a log
@@ -373,19 +373,18 @@ def _judged(row: Values, findings: Sequence[Finding]) -> tuple[Verdict, str]:
     state, kind = str(row.get("state") or ""), row["class"]
     decided = any(_declared(f, "decided") for f in findings)
     if state == "PrepareCommit" or (state == "CompleteCommit" and decided):
-        return Verdict.DO_NOT_ABORT, "COMMIT was decided, and an abort would drop records that the client was sure of"
+        lost = "aborting would lose records that the client was told are committed"
+        return Verdict.DO_NOT_ABORT, f"the coordinator committed this transaction, so {lost}"
     if state == "PrepareAbort" or decided:
-        return Verdict.WAIT, "nothing is lost by it, and consumers wait until its marker is written"
+        return Verdict.WAIT, "nothing is lost; consumers stay blocked until its marker is written"
     if kind == "active":
-        return Verdict.WAIT, "nothing is lost: it ends by itself, at its time-out at the latest"
+        return Verdict.WAIT, "nothing is lost: it ends by itself, at its timeout at the latest"
     if kind == "late":
-        cost = "an abort cuts off one that may still be at work, while waiting costs its readers' time"
-        return Verdict.INVESTIGATE_FIRST, f"find its client: {cost}"
+        cost = "aborting kills its transaction; waiting keeps consumers blocked"
+        return Verdict.INVESTIGATE_FIRST, f"is the client still running? {cost}"
     if kind == "undecidable" or any(_unsure(f) for f in findings):
-        return (
-            Verdict.INVESTIGATE_FIRST,
-            "it may be alive, and an abort then drops records that its client is about to commit",
-        )
+        lost = "aborting would lose records that its client is about to commit"
+        return Verdict.INVESTIGATE_FIRST, f"its client may still be running, and {lost}"
     return Verdict.SAFE_TO_ABORT, _cost_of_abort(row, state)
 
 
@@ -443,10 +442,9 @@ def _cost_of_abort(row: Values, state: str) -> str:
     count, volume = row.get("records"), row.get("bytes")
     lost = "the transaction's records" if count is None else plural(count, "record")
     lost += "" if volume is None or volume < 0 else f" ({size(volume)})"  # text dumps do not show sizes
-    verb = "becomes" if count == 1 else "become"
-    sentence = f"{lost} {verb} aborted, which read_committed readers never see; nothing committed is touched"
+    sentence = f"discards {lost} of the open transaction, and no committed record"
     if state == "CompleteCommit":
-        sentence += "; its last transaction ended in COMMIT, so tell its owner, who may count on them"
+        sentence += ". Notify the owner: the id's last transaction was committed, so the application may need them"
     return sentence
 
 
@@ -542,11 +540,11 @@ AFFECTED = {
 IN_FULL = 2  # outcomes that a headline gives with numbers; the others are named
 
 STANDINGS = {
-    "stuck": "nobody will end it",
-    "overdue": "beyond its time-out",
-    "undeliverable": "decided, but nobody leads the partition to take its marker",
-    "unknown": "nothing in the input shows how long, or whether it is open still",
-    "waiting": "within its time-out: normal, it ends by itself",
+    "stuck": "hanging: no coordinator will complete it",
+    "overdue": "overdue: open past its timeout",
+    "undeliverable": "prepared: the partition has no leader to write its marker",
+    "unknown": "unknown: the input shows neither its age nor whether it is still open",
+    "waiting": "open: within its timeout, ends by itself",
 }
 
 
@@ -580,7 +578,7 @@ class RunVerdict:
 
     @property
     def lost(self) -> Sequence[Finding]:
-        """The findings about lost records, which go before what is blocked."""
+        """The findings about lost records, which precede blocked partitions."""
         return [f for f in self.affected if f["outcome"] == LOST]
 
 
@@ -595,21 +593,21 @@ def decide(
     named = [row for row in rows if not row.holder.blocks or (row.holder.left_out and not row.accepted)]
     waits = [f for f in grave if f.get("outcome") == BLOCKED]
     outcomes = _outcomes(affected, blocked_rows, waits)
-    tone, headline = _headline(outcomes, named, counts, summary)
+    tone, headline = _headline(outcomes, grave, named, counts, summary)
     if any((suppressed := suppressed_findings(findings, summary)).values()):
-        headline = headline.replace("Nothing is", "Nothing else is").replace("no error", "no other error")
+        headline = headline.replace("No problems", "No other problems").replace("no problems", "no other problems")
         headline += f"; {counted(suppressed)} suppressed by the baseline"
     if accepted:
-        headline += f"; {_partitions_are(accepted)} blocked as the baseline accepts"
+        headline += f"; {plural(len(accepted), 'partition')} blocked (suppressed by the baseline)"
     if damaged := [row["kind"] for row in summary.get("coverage") or () if row["state"] == "damaged"]:
         headline += f"; damaged: {visible(', '.join(damaged))}"
     if scope_text := _scope(summary.get("scope") or {}):
         headline += f"; {scope_text}"
     doubted = sum(f["severity"] not in GRAVE and f.get("if_true") in GRAVE for f in unaccepted(findings))
-    doubt = f"{plural(doubted, 'finding')} {are(doubted)} inconclusive, critical or error if true" if doubted else ""
+    doubt = f"{plural(doubted, 'inconclusive finding')} (critical or error if confirmed)" if doubted else ""
     lacking = _lacking(summary.get("scope") or {})
     unsure = [*filter(None, (lacking, doubt if tone in ("good", "warn") else "", summary.get("unchecked")))]
-    if unsure and tone == "good":  # what is not known comes before what is not there
+    if unsure and tone == "good":  # what is unknown precedes what was not found
         tone, headline, unsure = "unsure", unsure[0], [*unsure[1:], headline[:1].lower() + headline[1:]]
     headline = "; ".join([headline[:1].upper() + headline[1:], *unsure])
     open_count = sum(counts.get(name, 0) for name in GRAVE)
@@ -649,34 +647,34 @@ class RunReport:
 
     @cached_property
     def counts(self) -> Mapping[str, int]:
-        """Findings by severity, but for those that a baseline accepts."""
+        """Findings by severity, without suppressed ones."""
         return tally(self.findings, self.full)
 
     @cached_property
     def blocked(self) -> Sequence[BlockedSummary]:
-        """The partitions that a transaction holds."""
+        """The partitions with an open transaction."""
         return blocked((), self.findings, self.full)
 
     @cached_property
     def verdict(self) -> RunVerdict:
-        """The answer, and what it rests on."""
+        """The verdict with its rows."""
         return decide(self.blocked, self.findings, self.counts, self.full)
 
 
 def report_of(findings: Iterable[Values], given: Fields) -> RunReport:
-    """The report of a run; keys that findings or summary do not have are null."""
+    """Return the report of a run; keys that findings or summary lack are null."""
     return RunReport(with_all_keys(findings, FINDING), given, summary(given))
 
 
 def _outcomes(
     affected: Sequence[Finding], blocked_rows: Sequence[BlockedSummary], waits: Sequence[Finding]
 ) -> list[tuple[str, str]]:
-    # A clause for each outcome with its word alone, the worst first: what is lost, what is blocked, the others.
-    # ``waits``: findings about what is blocked. Some have no row: nobody leads the partition, or only clients wait.
-    held = f"{_partitions_are(blocked_rows)} blocked"
+    # A clause for each outcome with its word alone, the worst first: lost, blocked, the others.
+    # ``waits``: findings about blocked partitions. Some have no row: no leader, or only clients wait.
+    held = f"{plural(len(blocked_rows), 'partition')} blocked"
     partitions = {(f["topic"], f["partition"]) for f in waits}
     if not blocked_rows:
-        held = f"readers or writers are blocked in {plural(len(partitions), 'partition')}" if waits else ""
+        held = f"consumers or producers blocked in {plural(len(partitions), 'partition')}" if waits else ""
     clauses = [
         (affected_text([f for f in affected if f["outcome"] == outcome]), word)
         for outcome, (_, word) in AFFECTED.items()
@@ -685,7 +683,7 @@ def _outcomes(
 
 
 def affected_text(findings: Sequence[Finding]) -> str:
-    """How many records of how many partitions findings of one outcome are about; empty without findings."""
+    """Return the number of affected records and partitions of findings with one outcome; empty without findings."""
     if not findings:
         return ""
     what, word = AFFECTED[findings[0]["outcome"]]
@@ -696,12 +694,13 @@ def affected_text(findings: Sequence[Finding]) -> str:
         numbers[f["topic"], f["partition"], f["offset"]] = number
     known = [number for number in numbers.values() if number is not None]
     many = sum(known) if len(known) == len(numbers) else None
-    subject = f"{what}s are" if many is None else f"{plural(many, what)} {are(many)}"
+    subject = f"{what}s" if many is None else plural(many, what)
     return f"{subject} {word} in {plural(len({place[:2] for place in numbers}), 'partition')}"
 
 
 def _headline(
     outcomes: Sequence[tuple[str, str]],
+    grave: Sequence[Finding],
     named: Sequence[BlockedSummary],
     counts: Mapping[str, int],
     summary: Values,
@@ -713,53 +712,57 @@ def _headline(
         headline = "; ".join([*(text for text, _ in outcomes[:IN_FULL]), *also])
         return "bad" if is_bad else "warn", headline[:1].upper() + headline[1:]
     if bad:
-        grave = " and ".join(plural(count, f"{name} finding") for name, count in bad.items())
-        return "bad" if "critical" in bad else "warn", grave
+        numbers = ", ".join(severity_count(name, count) for name, count in bad.items())
+        return "bad" if "critical" in bad else "warn", f"{numbers}: {_rules(grave)}" if grave else numbers
     unknown = [row for row in named if row.holder.standing == "unknown"]
     left_out = [row for row in named if row.holder.left_out]
     named = [row for row in named if not row.holder.left_out]
     if left_out:
-        return "unsure", f"{_partitions_are(left_out)} blocked, which only a rule that was left out reports"
+        return "unsure", f"{plural(len(left_out), 'partition')} blocked (reported only by excluded rules)"
     if unknown:
-        lacking = "for how long" if any(ageless(row.holder.row) for row in unknown) else "whether that is normal"
-        return "unsure", f"{_partitions_are(unknown)} held by an open transaction, and nothing shows {lacking}"
+        ages = any(ageless(row.holder.row) for row in unknown)
+        lacking = (
+            "age unknown" if ages else f"copy taken while {'it was' if len(unknown) == 1 else 'they were'} running"
+        )
+        return "unsure", f"{plural(len(unknown), 'open transaction')}: status unknown ({lacking})"
     if empty := summary.get("empty_input"):
         reason = empty[:1].upper() + empty[1:]
         return "unsure", f"{reason}; {plural(counts['warning'], 'warning')}" if counts.get("warning") else reason
     if summary["unreadable"] or summary["bytes"]["unreadable"]:
         if not summary["batches"] and summary["bytes"]["unreadable"] == summary["bytes"]["total"]:
-            return "unsure", "Nothing could be read"
+            return "unsure", "The input is unreadable"
         judged = any(row["reason"] != "not_judged" for row in summary["unreadable"])
-        why = "is damaged" if summary.get("complete") else "could not be read" if judged else "could not be judged"
-        return "unsure", f"Part of the input {why}; no error in the rest"
-    wait = f"; {_partitions_are(named)} waiting, as is normal" if named else ""
+        why = "damaged" if summary.get("complete") else "unreadable" if judged else "not checked"
+        return "unsure", f"Part of the input is {why}; no problems in the rest"
+    some = f"{plural(len(named), 'partition')} {'has' if len(named) == 1 else 'have'} open transactions"
+    wait = f"; {some} (within timeout)" if named else ""
     if counts.get("warning"):
         return "warn", f"{plural(counts['warning'], 'warning')}{wait}"
     unlooked = (summary.get("scope") or {}).get("without_records")
-    return "unsure" if unlooked else "good", f"Nothing is wrong in what was read{wait}"
+    return "unsure" if unlooked else "good", f"No problems found{wait}"
 
 
-def _partitions_are(rows: Sequence[BlockedSummary]) -> str:
-    return f"{plural(len(rows), 'partition')} {are(len(rows))}"
+def _rules(findings: Sequence[Finding]) -> str:
+    rules = list(dict.fromkeys(str(f["rule"]).replace("-", " ") for f in findings))
+    more = f" and {plural(len(rules) - IN_FULL, 'more rule')}" if len(rules) > IN_FULL else ""
+    return ", ".join(rules[:IN_FULL]) + more
 
 
 def _scope(scope: Values) -> str:
     clauses = []
     if left_out := scope.get("rules_left_out"):
-        clauses.append(f"{plural(left_out, 'rule')} of {left_out + scope['rules']} {were(left_out)} left out")
+        clauses.append(f"{left_out} of {plural(left_out + scope['rules'], 'rule')} excluded")
     asked = (scope.get(name) for name in ("topics", "partitions", "brokers", "since"))
     if read := was_read(*asked):
         clauses.append(visible(read))
     left = scope.get("left_out") or {}
     if left.get("copies"):
-        clauses.append(
-            f"nothing is said of {plural(left['copies'], 'partition copy')} that {were(left['copies'])} not read"
-        )
+        clauses.append(f"{plural(left['copies'], 'replica')} excluded")
     if left.get("without_state"):
-        many = plural(left["without_state"], "partition copy")
-        clauses.append(f"what was open before that is not known of {many}, for want of a producer snapshot")
+        many = plural(left["without_state"], "replica")
+        clauses.append(f"earlier open transactions of {many} unknown (no producer snapshot)")
     if unlooked := scope.get("without_records"):
-        clauses.append(f"records of {plural(unlooked, 'batch')} were not looked at: the copy lacks what they come to")
+        clauses.append(f"records of {plural(unlooked, 'batch')} not checked (copied without --records)")
     return ", and ".join(clauses)
 
 
@@ -773,30 +776,31 @@ def _lacking(scope: Values) -> str:
 def clock(summary: Values, now: datetime.datetime | None = None) -> str:
     """Return the evaluation time and the age of the copy in words. ``now``: the system time, None for reproducible
     text."""
-    text = f"As of {instant(summary['as_of'])}"
+    text = f"Evaluated at {instant(summary['as_of'])}"
     newest, as_of = parsed_time(summary["newest"]), parsed_time(summary["as_of"])
     if summary["as_of"] is None or (not summary["as_of_given"] and as_of is not None and as_of.timestamp() == 0):
-        return "As of an unknown time: nothing that was read shows one"
+        return "Evaluation time unknown: the input has no broker timestamp"
     chosen = newest is not None and not summary["as_of_given"]
     until = now if chosen else as_of
     old = 0 if newest is None or until is None else int((until - newest).total_seconds() * 1000)
-    if old > OLD_COPY_MS:
-        return f"{text}{' (or --as-of now)' if chosen else ''}; the copy is {duration(old)} old"
-    return f"{text}, the newest in the input (--as-of now: the clock)" if chosen else text
+    if not chosen:
+        return f"{text}; the copy is {duration(old)} old" if old > OLD_COPY_MS else text
+    ago = f" ({duration(old)} ago)" if old > OLD_COPY_MS else ""
+    return f"{text}, the newest broker timestamp in the copy{ago}. Use --as-of now for the current time."
 
 
 def standing_text(holder: Open) -> str:
     """Return the status of a partition in words; if its age is known, what is unknown is whether that is normal."""
     row, standing = holder.row, holder.standing
     if standing == "unknown" and row["class"] in STUCK:
-        return "it looks abandoned, or its marker was written after this log was copied: a newer copy shows which"
+        return "unknown: hanging, or its marker was written after this log was copied (re-check with a newer copy)"
     if standing == "unknown" and not ageless(row):
-        lacking = "" if row.get("timeout_ms") else "its time-out, or "
-        return f"nothing in the input shows {lacking}whether it is open still"
+        lacking = "" if row.get("timeout_ms") else "its timeout, or "
+        return f"unknown: the input does not show {lacking}whether it is still open"
     if standing in ("waiting", "overdue") and row.get("timeout_ms") == NO_TIMEOUT_MS:
-        return "it has no time-out (two-phase commit): only its application ends it"
+        return "no timeout (two-phase commit): only its application can end it"
     if standing == "waiting" and holder.blocks:
-        return "within its time-out, which is longer than readers should wait"
+        return "open: within its timeout, which is longer than consumers should wait"
     return f"probably {STANDINGS[standing]}" if holder.certainty == "likely" else STANDINGS[standing]
 
 

@@ -15,7 +15,16 @@ from auditor.base.words import duration, plural
 from auditor.dashboards import answers, page, timeline
 from auditor.dashboards.answers import AFFECTED, BlockedSummary, Open, RunVerdict, badness
 from auditor.dashboards.timeline import TrendLane, axis, milliseconds
-from auditor.dashboards.wording import GRAVE, SEVERITIES, Finding, fact, instant, log_name, short_fingerprint
+from auditor.dashboards.wording import (
+    GRAVE,
+    SEVERITIES,
+    Finding,
+    fact,
+    instant,
+    log_name,
+    severity_count,
+    short_fingerprint,
+)
 
 # The columns on every page: what is blocked, which records are affected, what is new.
 
@@ -217,9 +226,9 @@ class RunPoint:
     def in_words(self) -> str:
         """The run on one line."""
         blocked = f"{plural(self.blocked, 'partition')} blocked, " if self.blocked else ""
-        counted = blocked + ", ".join(f"{self.counts[name]:,} {name}" for name in SEVERITIES if self.counts[name])
-        also = f"; {self.accepted:,} accepted" if self.accepted else ""
-        return f"{self.run_id}, as of {instant(self.as_of)}: {counted or 'no findings'}{also}"
+        counted = blocked + ", ".join(severity_count(n, self.counts[n]) for n in SEVERITIES if self.counts[n])
+        also = f"; {self.accepted:,} suppressed" if self.accepted else ""
+        return f"{self.run_id}, evaluated at {instant(self.as_of)}: {counted or 'no findings'}{also}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +286,7 @@ def render_overview(
         trend=draw(window),
         changes=[
             (kind, title, answers.with_all_keys((rows or ())[:MAX_CHANGES], answers.FINDING), len(rows or ()))
-            for kind, title, rows in (("new", "New", new), ("gone", "Gone", gone))
+            for kind, title, rows in (("new", "New", new), ("gone", "Resolved", gone))
         ],
         ranks=[("partitions", "Partitions", rank(partitions)), ("producers", "Producers", rank(producers))],
         max_ranks=MAX_RANKS,
@@ -287,7 +296,7 @@ def render_overview(
 def _verdict(step: RunPoint | None, shown: Board | None, late: str) -> tuple[str, str]:
     # A run of an earlier release kept no verdict.
     if step is None or shown is None:
-        return "unsure", "No run is kept here yet"
+        return "unsure", "No runs yet"
     given = step.facts.get("verdict")
     tone, text = (given["tone"], given["headline"]) if given else (shown.verdict.tone, shown.verdict.headline)
     tone = "unsure" if tone == "good" and (late or shown.partly) else tone
@@ -366,7 +375,7 @@ class ClusterRow:
 
 def missing(silent_ms: int, every_ms: int | None) -> str:
     """Return that a run of a cluster is overdue, in words."""
-    return f"no run for {duration(silent_ms)}; one was due every {duration(every_ms)}"
+    return f"no run for {duration(silent_ms)} (expected every {duration(every_ms)})"
 
 
 def headline(rows: Sequence[ClusterRow]) -> tuple[str, str]:
@@ -377,24 +386,24 @@ def headline(rows: Sequence[ClusterRow]) -> tuple[str, str]:
     grave = [row for row in rows if any(row.counts[name] for name in GRAVE)]
     sentences = []
     if lost:
-        sentences.append(f"Records are lost in {lost:,} of {plural(len(rows), 'cluster')}")
+        sentences.append(f"Records lost in {lost:,} of {plural(len(rows), 'cluster')}")
     if blocked:
         since = oldest([row.board for row in rows])
         of = sum(bool(row.board.verdict.held) for row in rows)
-        many = f"{plural(blocked, 'partition')} {'is' if blocked == 1 else 'are'} blocked in {of:,} of "
-        sentences.append(many + plural(len(rows), "cluster") + (f", the first since {instant(since)}" if since else ""))
+        many = f"{plural(blocked, 'partition')} blocked in {of:,} of {plural(len(rows), 'cluster')}"
+        sentences.append(many + (f", the first since {instant(since)}" if since else ""))
     if not sentences and affected:
         worst = min(affected, key=badness)["outcome"]
         those = [row for row in rows if worst in row.board.verdict.outcomes]
         what, word = AFFECTED[worst]
-        sentences.append(f"{what.capitalize()}s are {word} in {len(those):,} of {plural(len(rows), 'cluster')}")
+        sentences.append(f"{what.capitalize()}s {word} in {len(those):,} of {plural(len(rows), 'cluster')}")
     elif not sentences and grave:
         sentences.append(f"Critical or error findings in {len(grave):,} of {plural(len(rows), 'cluster')}")
     elif not sentences:
-        sentences.append(f"No error is known in {plural(len(rows), 'cluster')}")
+        sentences.append(f"No errors in {plural(len(rows), 'cluster')}")
     late, partly = [row for row in rows if row.late], [row for row in rows if row.board.partly]
     also = [f"{len(late):,} overdue"] if late else []
-    also += [f"{len(partly):,} read in part"] if partly else []
+    also += [f"{len(partly):,} incomplete"] if partly else []
     bad = blocked or lost or any(row.counts["critical"] for row in rows)
     unsure = also or any(row.unsure for row in rows)
     return "bad" if bad else "warn" if grave else "unsure" if unsure else "good", "; ".join([*sentences, *also])
@@ -466,8 +475,8 @@ class FindingOverRuns:
     def state(self) -> tuple[str, str]:
         """Its status: a colour and words."""
         if self.gone is not None:
-            return ("unsure", "not looked for in the latest run") if self.not_compared else ("good", "gone")
-        return ("info", "accepted") if self.accepted else (self.row["severity"], "there in the latest run")
+            return ("unsure", "not checked in the latest run") if self.not_compared else ("good", "resolved")
+        return ("info", "suppressed") if self.accepted else (self.row["severity"], "present in the latest run")
 
     @property
     def title(self) -> str:
@@ -516,7 +525,7 @@ def message(finding: Finding, holder: Open | None, cluster: str, link: str = "")
     if name is None and group is None and (holder is None or producer is None):
         return ""
     whose = None if holder is None else IdOrigin.of(holder.row)
-    again = guidance(whose, "hanging") if is_flinks(whose) else "If they matter, send them again"
+    again = guidance(whose, "hanging") if is_flinks(whose) else "Re-send them if you need them"
     lines = page.lines(
         "owner.txt.j2", finding=finding, holder=holder, cluster=cluster, link=link, again=again, blank=BLANK
     )

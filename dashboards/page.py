@@ -72,12 +72,12 @@ def unknown(events: Sequence[Values] | None, finding: Values) -> str:
     """Return why there are no events beside a finding about a partition. ``events``: None for a run of a release
     without them."""
     if events is None:
-        return "not kept with this run"
+        return "not kept with this run (earlier release)"
     if finding["severity"] == "info":
-        return "not looked up for an info"
+        return "not collected for info findings"
     if events and not any(log_name(row) == log_name(finding) for row in events):
-        return "the metadata has no record of this partition, or was not asked, as more severe findings name others"
-    return "the input has no record of __cluster_metadata about this partition"
+        return "not in the metadata, or not collected because more severe findings name other partitions"
+    return "__cluster_metadata in the input has no record of this partition"
 
 
 def around(events: Iterable[Values], finding: Values) -> list[TimelineEntry]:
@@ -164,6 +164,7 @@ def _environment(kind: str) -> Environment:
         "baseline_said": wording.baseline,
         "advised": answers.advised,
         "are": wording.are,
+        "severity_count": lambda count, name: wording.severity_count(name, count),
         "visible": lambda text: Markup(wording.visible(text)),
         "as_is": lambda line: Markup(_AS_IS + wording.visible(line)),
         "cells": _cells,

@@ -12,7 +12,7 @@ from auditor.base.words import GLOSSARY, NO_TIMEOUT_MS, FirstRows
 from auditor.dashboards import answers, finding_groups, page, table_lines, timeline, wording
 from auditor.dashboards.answers import BlockedSummary, Open
 from auditor.dashboards.finding_groups import Remedy
-from auditor.dashboards.wording import short_fingerprint
+from auditor.dashboards.wording import STATUSES, short_fingerprint
 
 # The report's first table: all open transactions.
 
@@ -69,11 +69,12 @@ def table(
     """
     blocked = [BlockedRow(group, _note(group.first)) for group in finding_groups.holders(decided.held)]
     named = [BlockedRow(group, _note(group.first)) for group in finding_groups.holders(decided.named)]
-    accepted = [BlockedRow(group, "the baseline accepts it") for group in finding_groups.holders(decided.accepted)]
+    accepted = [BlockedRow(group, "suppressed by the baseline") for group in finding_groups.holders(decided.accepted)]
     listed = {_key(row.holder) for row in (*decided.held, *decided.named, *decided.accepted)}
     behind = [
         BlockedRow(
-            finding_groups.ProducerPartitions([BlockedSummary(entry)]), "behind the one that holds its partition"
+            finding_groups.ProducerPartitions([BlockedSummary(entry)]),
+            "starts after the transaction that blocks its partition",
         )
         for entry in everything
         if _key(entry) not in listed
@@ -96,7 +97,7 @@ def table(
 
 def _note(holder: Open) -> str:
     if holder.left_out:
-        return "only a rule that was left out reports it"
+        return "reported only by an excluded rule"
     return holder.status if _endless(holder) or holder.standing == "unknown" else ""
 
 
@@ -170,6 +171,7 @@ def render_report(
         stories=page.stories(summary["cluster_events"], findings),
         asides=table_lines.cards(summary["asides"]),
         classes=answers.KINDS,
+        statuses=STATUSES,
         max_open=MAX_OPEN,
         max_table=words.MOST,
     )

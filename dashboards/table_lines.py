@@ -10,7 +10,7 @@ from auditor.base.advice import pieces
 from auditor.base.at_rest import Values
 from auditor.base.words import duration, plural
 from auditor.dashboards import page
-from auditor.dashboards.wording import instant, log_name, number, size
+from auditor.dashboards.wording import STATUSES, instant, log_name, number, size
 
 
 def _lines(template: str, **content: object) -> Iterator[str]:
@@ -50,10 +50,10 @@ def cleaner_note(row: Values) -> str:
         notes.append("due by max.compaction.lag.ms")
     if HELD[row["held_by"]]:
         producer = row["held_producer_id"]
-        who = "" if producer is None else f", open by {row['held_by_transaction'] or f'producer {producer}'}"
+        who = "" if producer is None else f", open by {row['held_by_transaction'] or f'producer id {producer}'}"
         since = f" since {instant(row['held_began_at'])}" if row["held_began_at"] else ""
         until = f" until {instant(row['held_until_at'])}" if row["held_until_at"] else who + since
-        bytes_behind = f"; {size(row['held_bytes'])} behind it wait" if row["held_bytes"] > 0 else ""
+        bytes_behind = f"; {size(row['held_bytes'])} above it not cleaned" if row["held_bytes"] > 0 else ""
         notes.append(f"held at offset {row['held_offset']} by {HELD[row['held_by']]}{until}{bytes_behind}")
     if row["horizons"]:
         notes.append(
@@ -66,19 +66,19 @@ def cleaner_note(row: Values) -> str:
 
 
 CAUSES = {
-    "log_start_offset": "goes: below the log start",
-    "retention_bytes": "goes: by size",
-    "retention_ms": "goes: by age",
+    "log_start_offset": "deleted: below the log start",
+    "retention_bytes": "deleted: retention.bytes",
+    "retention_ms": "deleted: retention.ms",
     "not_old_enough": "not old enough",
-    "timestamp_in_the_future": "its newest timestamp lies in the future",
-    "size_below_limit": "the log is below its limit of bytes",
-    "older_segment": "a segment in front of it stays",
+    "timestamp_in_the_future": "its newest timestamp is in the future",
+    "size_below_limit": "log size is below retention.bytes",
+    "older_segment": "an older segment is retained",
     "high_watermark": "not below the high watermark",
     "not_in_remote_storage": "not copied to remote storage",
     "cleanup_policy": "compacted, not deleted",
     "retention_off": "retention is off",
     "empty": "active and empty",
-    "no_timestamps": "no timestamps: the file's time of change decides",
+    "no_timestamps": "no timestamps: file modification time decides",
 }
 MOST = 20  # topics and producers that are listed
 
@@ -91,7 +91,7 @@ def space_lines(rows: Sequence[Values], every: bool) -> Iterator[str]:
         ("cause", _sums(rows, cause)),
         ("topic and cause", _sums(rows, lambda row: f"{row['topic']}: {cause(row)}")),
         ("producer of the newest timestamp, in the future", _sums(in_future, producer)),
-        ("not sure, since", _sums([row for row in rows if row["undecided"]], lambda row: row["undecided"])),
+        ("inconclusive", _sums([row for row in rows if row["undecided"]], lambda row: row["undecided"])),
     )
     shown = [row for row in rows if every or space_row_matters(row)]
     return _lines("space.txt.j2", rows=rows, shown=shown, tables=tables, cause=cause, note=space_note, most=MOST)
@@ -114,18 +114,18 @@ def producer(row: Values) -> str:
     """Return who wrote the largest timestamp of a segment."""
     if row["producer_id"] < 0:
         return "none (not idempotent)"
-    return row["transactional_id"] or f"producer {row['producer_id']}"
+    return row["transactional_id"] or f"producer id {row['producer_id']}"
 
 
 def space_note(row: Values) -> str:
     """Return timestamps in the future, and what else retains a segment."""
     notes = []
     if row["kept_by"] == "timestamp_in_the_future":
-        notes.append(f"{instant(row['largest_timestamp'])} at offset {row['largest_offset']}, of {producer(row)}")
+        notes.append(f"{instant(row['largest_timestamp'])} at offset {row['largest_offset']}, from {producer(row)}")
     if row["kept_by_file"] is not None:
-        notes.append(f"behind {row['kept_by_file'].rpartition('/')[2]}")
+        notes.append(f"retained by {row['kept_by_file'].rpartition('/')[2]}")
     if row["held_offset"] is not None:
-        notes.append(f"a transaction is open at {row['held_offset']}")
+        notes.append(f"open transaction at offset {row['held_offset']}")
     return "; ".join(notes)
 
 
@@ -166,24 +166,27 @@ def since(row: Values) -> str:
 def lag_note(row: Values) -> str:
     """Return what is unusual about a position."""
     if row["undecided"] is not None:
-        return f"not decided: {row['undecided']}"
+        return f"inconclusive: {row['undecided']}"
     notes = []
     if row["stands"] == "beyond_end":
-        notes.append(f"beyond the end {row['end_offset']}: auto.offset.reset decides")
+        notes.append(f"past the log end offset {row['end_offset']}: auto.offset.reset decides")
     elif row["stands"] == "before_start":
-        decides = "" if row["kind"] == "share" else "auto.offset.reset decides; "  # a share group goes on at the start
-        notes.append(f"before the start {row['log_start']}: {decides}counted from the start")
+        decides = (
+            "" if row["kind"] == "share" else "auto.offset.reset decides; "
+        )  # a share group continues at the start
+        notes.append(f"below the log start {row['log_start']}: {decides}counted from the log start")
     elif row["stands"] in ("gap", "marker"):
         notes.append(f"at a {row['stands']}")
     if row["held_producer_id"] is not None:
-        who = row["held_by"] or f"producer {row['held_producer_id']}"
+        who = row["held_by"] or f"producer id {row['held_producer_id']}"
         began = f" since {instant(row['held_began_at'])}" if row["held_began_at"] else ""
-        notes.append(f"held at {row['last_stable_offset']} by {who} ({row['held_class']}){began}")
+        status = STATUSES.get(row["held_class"], row["held_class"])
+        notes.append(f"blocked at {row['last_stable_offset']} by {who} ({status}){began}")
     if row["pending_offset"] is not None:
-        notes.append(f"a commit of {row['pending_offset']} waits for its transaction")
+        notes.append(f"pending commit of {row['pending_offset']} (open transaction)")
     hidden = [f"{number(row['aborted_records'])} aborted"] if row["aborted_records"] else []
     hidden += [plural(row["marker_offsets"], "marker")] if row["marker_offsets"] else []
-    hidden += [f"{number(row['missing_offsets'])} gone"] if row["missing_offsets"] else []
+    hidden += [f"{number(row['missing_offsets'])} removed"] if row["missing_offsets"] else []
     return "; ".join([*notes, *([", ".join(hidden)] if hidden else [])])
 
 
@@ -209,6 +212,12 @@ def _span(values: list[float]) -> str:
 
 # ``auditor recheck``.
 
+# What is printed for an answer, where that differs from its value in JSON.
+ANSWERS = {
+    "over": "resolved", "still held": "still blocked", "held by another": "blocked by another transaction",
+    "not decided": "inconclusive", "gone": "resolved", "still there": "still present", "not looked at": "not checked",
+}  # fmt: skip
+
 
 def recheck_lines(rows: Sequence[Values], notes: Sequence[str], width: int) -> list[str]:
     """Return the counts by answer, then each question with its answer and, if it is still open, what to do; each advice
@@ -222,7 +231,7 @@ def recheck_lines(rows: Sequence[Values], notes: Sequence[str], width: int) -> l
         answered.append((row, () if advice in printed else advice))
         printed.add(advice)
     counts = Counter(row["answer"] for row in rows)
-    return page.lines("recheck.txt.j2", width, rows=answered, counts=counts, notes=notes)
+    return page.lines("recheck.txt.j2", width, rows=answered, counts=counts, notes=notes, answers=ANSWERS)
 
 
 def _advice(row: Values) -> list[tuple[str, str]]:
@@ -237,9 +246,9 @@ def _advice(row: Values) -> list[tuple[str, str]]:
 
 MAX_ROWS = 20  # of each on a page
 TITLES = {
-    "group": ("What the groups that read held partitions have left", "auditor lag"),
-    "space": ("Segments that a timestamp in the future keeps on the disk", "auditor space"),
-    "cleaner": ("Where the log cleaner is held", "auditor cleaner"),
+    "group": ("Consumer lag in blocked partitions", "auditor lag"),
+    "space": ("Segments retained by a timestamp in the future", "auditor space"),
+    "cleaner": ("Log cleaner held back", "auditor cleaner"),
 }
 
 
@@ -279,11 +288,11 @@ def _line(row: Values) -> PartitionLine:
 
 def _left(row: Values) -> str:
     if row["undecided"]:
-        return f"not decided: {row['undecided']}"
+        return f"inconclusive: {row['undecided']}"
     least, most = row["committed_records"] or 0, row["committed_most"] or 0
     now = plural(least, "record") if least == most else f"{number(least)} to {number(most)} records"
     waiting = plural(row["waiting_records"] or 0, "decided record")
     return (
-        f"{now} at present; {waiting} and {number(row['open_records'])} of open transactions behind the hold; "
-        f"{number(row['offsets'])} by offsets"
+        f"{now} readable now; above the LSO: {waiting}, {number(row['open_records'])} of open transactions; "
+        f"lag {plural(row['offsets'] or 0, 'offset')}"
     )

@@ -34,6 +34,7 @@ from auditor.dashboards.wording import (
     outcome_of,
     pad,
     place,
+    severity_count,
     short_fingerprint,
     shortened,
     values_in_lines,
@@ -48,8 +49,8 @@ AdviceText = tuple[tuple[str, str], ...]
 
 ROWS = 20  # with more partitions, a row stands for all that one producer blocks
 BEHIND = 5  # further transactions of a partition
-HEADS = ("PARTITION", "SINCE", "HOLDER", "LSO LAG", "DO", "FINDING")
-_LEAST = 20  # columns for partition and holder; with less room, rows become paragraphs
+HEADS = ("PARTITION", "SINCE", "TRANSACTION", "LSO LAG", "WHAT TO DO", "FINDING")
+_LEAST = 20  # columns for partition and transaction; with less space, rows become paragraphs
 
 
 class TableCells(NamedTuple):
@@ -81,7 +82,7 @@ def blocked_table_lines(
     shown = parts if every else parts[:ROWS]
     made = [row for part in shown for row in _rows(part, as_of or "")]
     rest = sum(len(part.rows) for part in parts[len(shown) :])
-    more = wrap(f"… {rest:,} more: --verbose lists them", width) if rest else []
+    more = wrap(f"… {rest:,} more (use --verbose to list)", width) if rest else []
     return [*_laid_out(made, width), *more]
 
 
@@ -122,7 +123,7 @@ def _behind(finding: Finding, as_of: str) -> TableCells:
 
 def _holder(row: Finding) -> str:
     name, producer = row.get("transactional_id"), row.get("producer_id")
-    return visible(str(name) if name is not None else "unknown" if producer is None else f"producer {producer}")
+    return visible(str(name) if name is not None else "unknown" if producer is None else f"producer id {producer}")
 
 
 def _laid_out(rows: Sequence[TableCells], width: int) -> list[str]:
@@ -175,7 +176,7 @@ def _shared(left: int, right: int, room: int) -> tuple[int, int]:
 
 BLOCKED_SHOWN, NUMBERS = 5, 20
 COMPARED = 1000  # partitions whose texts are compared
-LINES = 51  # about blocked partitions; sixty with the lines around them
+LINES = 52  # about blocked partitions; 62 with the lines around them
 BLOCKED_VALUES = 20  # partitions whose values are listed
 
 
@@ -208,7 +209,7 @@ def _advice_of_blocked(rows: Sequence[answers.BlockedSummary], width: int, every
             lines += paragraph
     left += [] if every else rows[COMPARED:]
     if left:
-        hint = f"What to do about {_places(left)}: auditor explain, with the digits under FINDING"
+        hint = f"For {_places(left)} run: auditor explain ID (ID: column FINDING)"
         lines += ["", *wrap(hint, width)]
     return lines
 
@@ -306,7 +307,9 @@ def _advice_of_cause(cause: finding_groups.Cause, width: int, printed: PrintedAd
     if not text:
         return []
     if text in printed.by:
-        return indented(f"What to do: as for {printed.by[text]}", width, 2) if cause.kind not in printed.kinds else []
+        return (
+            indented(f"What to do: same as for {printed.by[text]}", width, 2) if cause.kind not in printed.kinds else []
+        )
     if printed.most is not None and (len(printed.kinds) >= printed.most or cause.kind in printed.kinds):
         printed.omitted = True
         stop = first["advice"] and first["advice"]["verdict"] in (Verdict.COMMIT_IT, Verdict.DO_NOT_ABORT)
@@ -318,7 +321,9 @@ def _advice_of_cause(cause: finding_groups.Cause, width: int, printed: PrintedAd
         printed.by.setdefault(advices[member][1], _name(first))
     lines = page.lines("steps.txt.j2", width, parts=group.parts) + values_in_lines(group, width, CAUSE_VALUES)
     if others := len(cause.findings) - len(group.members):
-        lines += indented(f"What to do about {others:,} more of these is not the same: auditor explain", width, 2)
+        lines += indented(
+            f"{others:,} more {'needs' if others == 1 else 'need'} different steps: auditor explain ID", width, 2
+        )
     return lines
 
 
@@ -477,21 +482,16 @@ def _hints(listed: Sequence[Finding], run: answers.RunReport, report: str | None
     # Commands by what they print.
     folder = "DIR" if report is None else shlex.quote(os.path.dirname(report))
     first = next((name for f in listed if (name := short_fingerprint(f))), "")
-    hints = {"One finding with its evidence:": f"auditor explain {first} --out {folder}"} if first else {}
-    unsure = any(row["standing"] == "unknown" for row in run.full["blocked"] or ())
-    if unsure or any(f.get("if_true") for f in run.findings):
-        hints["What a newer copy shows of it:"] = f"auditor recheck --out {folder} NEWER-COPY"
+    hints = {"Details:": f"auditor explain {first} --out {folder}"} if first else {}
+    unknown = any(row["standing"] == "unknown" for row in run.full["blocked"] or ())
+    if unknown or any(f.get("if_true") for f in run.findings):
+        hints["Re-check with a newer copy:"] = f"auditor recheck --out {folder} NEWER-COPY"
     return hints
 
 
 def _counted(counts: Mapping[str, int], notes: int) -> str:
-    parts = [
-        f"{count - notes:,} {name}" if name == LEAST else f"{count:,} {name}"
-        for name, count in counts.items()
-        if count - (notes if name == LEAST else 0) > 0
-    ]
-    more = f"{plural(notes, 'note')}: --verbose" if notes else ""
-    return "; ".join(filter(None, (", ".join(parts), more))) or "none"
+    parts = [severity_count(name, count) for name, count in counts.items() if count]
+    return (", ".join(parts) or "No findings") + (" (use --verbose to list)" if notes else "")
 
 
 def _encodable(line: str, encoding: str) -> str:

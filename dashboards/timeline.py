@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from auditor.base.at_rest import Values
-from auditor.dashboards.wording import aged, clip, instant, offsets, parsed_time
+from auditor.dashboards.wording import STATUSES, aged, clip, instant, offsets, parsed_time
 
 # A partition's transactions as bars along its offsets, for the template to draw as SVG. The x axis is the offset, as
 # for LSO and log end; times are only in the texts, because clients choose their own.
@@ -167,7 +167,7 @@ def _in(row: Values, part: Part) -> bool:
 def in_words(row: Values, since: str | None = None, age: str = "") -> str:
     """Return one transaction of a timeline as a line of text."""
     span = offsets(row["first_offset"], row.get("last_offset")) or "none"
-    text = f"producer {row['producer_id']} epoch {row['producer_epoch']}, offsets {span}"
+    text = f"producer id {row['producer_id']}, epoch {row['producer_epoch']}, offsets {span}"
     if row.get("marker_offset") is None:
         begun = since or row.get("start")
         text += ", open" + (f" since {instant(begun)}" if begun else "")
@@ -221,7 +221,7 @@ def _lanes(rows: Sequence[Values]) -> tuple[list[tuple[TimelineLane, list[Values
 
     order = sorted(own.items(), key=rank)
     shown = [
-        (TimelineLane(producer, TOP + TIMELINE_LANE * n + 18, f"producer {producer}"), transactions)
+        (TimelineLane(producer, TOP + TIMELINE_LANE * n + 18, f"producer id {producer}"), transactions)
         for n, (producer, transactions) in enumerate(order[:MAX_LANES])
     ]
     return shown, len(order) - len(shown)
@@ -242,7 +242,7 @@ def _fill(
             begun = since or row.get("start")
             lane.note = ("open since " + instant(begun) if begun else "open") + (f" · {age}" if age else "")
             kind = more.get("kind") or row.get("class")
-            lane.note += f" · {kind}" if kind else ""
+            lane.note += f" · {STATUSES.get(kind, kind)}" if kind and kind != "active" else ""
             if more.get("transactional_id") is not None:
                 lane.label += f" ({clip(str(more['transactional_id']), 60)})"
         highest = _mark_epoch(lane, bar.x, row["producer_epoch"], highest)

@@ -33,6 +33,11 @@ OUTCOMES = (
 
 # C0, C1, soft hyphen, marks and overrides of writing direction, zero-width characters, line separators, tags,
 # non-characters and lone surrogates (which UTF-8 cannot even encode).
+# The status of a transaction by its class (:data:`auditor.dashboards.answers.KINDS`).
+STATUSES = {
+    "undeliverable": "prepared", "hanging": "hanging", "orphan": "hanging", "ghost": "hanging", "late": "overdue",
+    "undecidable": "unknown", "active": "open",
+}  # fmt: skip
 _HIDDEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0"
     "\ufff0-\ufffb\ufffe\uffff\ud800-\udfff\U000e0000-\U000e0fff]"
@@ -133,9 +138,9 @@ def are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def were(count: int) -> str:
-    """Return the verb of so many in the past."""
-    return "was" if count == 1 else "were"
+def severity_count(severity: str, count: int) -> str:
+    """Return ``2 critical``, ``1 error``, ``6 warnings``, ``4 info``."""
+    return plural(count, severity) if severity in ("error", "warning") else f"{count:,} {severity}"
 
 
 def log_name(row: Values) -> str:
@@ -171,13 +176,14 @@ def who(row: Values) -> str:
     parts, whose = [], row if row.get("framework") else read(Evidence, row.get("evidence"))
     if row.get("transactional_id") is not None:
         parts.append(clip(str(row["transactional_id"]), 200))
+    if row.get("producer_id") is not None:
+        epoch = "" if row.get("producer_epoch") is None else f", epoch {row['producer_epoch']}"
+        producer = f"producer id {row['producer_id']}{epoch}"
+        parts = [f"{parts[0]} ({producer})"] if parts else [producer]
     if whose.get("framework"):
         likely = "" if whose["framework_certainty"] == "proved" else " (likely)"
         named = clip(f"{whose['application']}, {whose['application_part']}", 200)
         parts.append(f"{whose['framework']}{likely}: {named}")
-    if row.get("producer_id") is not None:
-        epoch = "" if row.get("producer_epoch") is None else f" epoch {row['producer_epoch']}"
-        parts.append(f"producer {row['producer_id']}{epoch}")
     if row.get("group_id") is not None:
         parts.append(f"group {clip(str(row['group_id']), 200)}")
     return " · ".join(parts)
@@ -205,15 +211,15 @@ def begun(row: Values) -> str:
     if not row.get("since"):
         return ""
     if not row.get("since_by_producer"):
-        return instant(row["since"]) + ("" if row.get("since_not_before") else " by its records' time stamps")
+        return instant(row["since"]) + ("" if row.get("since_not_before") else " by its records' timestamps")
     text, least, most = (
         instant(row[name]) if row.get(name) else "" for name in ("since", "since_not_before", "since_not_after")
     )
     bounds = [f"no earlier than {least}"] if least and least != text else []
     bounds += [f"no later than {most}"] if most and most != text else []
     text += " at the earliest" if text == least else " at the latest" if text == most else ""
-    by = f" by the brokers{', ' + ', '.join(bounds) if bounds else ''}"
-    return f"{text}{by}; its producer's clock says {instant(row['since_by_producer'])}"
+    by = f" (broker time{', ' + ', '.join(bounds) if bounds else ''}"
+    return f"{text}{by}; producer clock: {instant(row['since_by_producer'])})"
 
 
 FINGERPRINT_SHOWN = 12  # hex digits, enough to ask 'auditor explain' for one
@@ -367,7 +373,7 @@ def _cell(sign: str) -> int:
     return 2 if unicodedata.east_asian_width(sign) in "WF" else 1
 
 
-# Texts about many places as one text with words in capitals, and a table of their values.
+# Texts about many places as one text with placeholders (TOPIC, N), and a table of their values.
 #
 # Two texts are grouped only if each differing word is a value of both places (topic, partition, producer): with the
 # values put back, the group gives each text again, word for word.
@@ -384,6 +390,7 @@ _BEFORE = {
     "--partition": NUMBER,
     "--start-offset": "OFFSET",
     "CurrentTransactionStartOffset": "OFFSET",
+    "id": "PRODUCER",
     "producer": "PRODUCER",
     "--producer-id": "PRODUCER",
     "producerId": "PRODUCER",
@@ -529,25 +536,25 @@ def _chosen(names: frozenset[str], before: str, behind: str, order: Names) -> st
 
 # Names that are unclear without underscores.
 _NAMES = {
-    "also": "also found",
+    "also": "related findings",
     "at_least": "at least that",
     "bytes": "size",
-    "class": "the transaction is",
+    "class": "transaction class",
     "differs": "what differs",
-    "held_at_least_ms": "open at least, by the times behind it in its log",
+    "held_at_least_ms": "open for at least (by later broker times in its log)",
     "in_flight": "may be in flight",
-    "isr": "in sync",
-    "isr_before": "in sync before",
+    "isr": "ISR",
+    "isr_before": "ISR before",
     "log_dir": "log directory",
-    "missing": "what would decide it",
-    "over_ms": "beyond its time-out by",
+    "missing": "missing evidence",
+    "over_ms": "past its timeout by",
     "repeats": "repeated",
     "since": "open since",
-    "since_by_producer": "by its producer's clock since",
+    "since_by_producer": "open since (producer clock)",
     "since_not_after": "open no later than",
     "since_not_before": "open no earlier than",
-    "step_ms": "explained by a clock that was set by",
-    "timeout_ms": "time-out",
+    "step_ms": "explained by a clock change of",
+    "timeout_ms": "timeout",
     "why": "because",
 }
 _FIRST = ("expected", "found", "why", "class", "confidence", "missing")  # in this order, before the others by name
@@ -611,17 +618,16 @@ BACK = 3  # entries of a baseline that are named
 def baseline(row: Values) -> str:
     """Return in words what a baseline suppresses; ``row``: the summary's."""
     counts = {name: count for name, count in row["counts"]["by_severity"].items() if count}
-    many = sum(counts.values())
-    text = f"{counted(counts)} {are(many)} accepted by {row['file']}, and only in findings.jsonl"
+    text = f"{counted(counts)} suppressed by {row['file']} (listed in findings.jsonl only)"
     back = [f"{entry['rule']} in {entry['where']} ({entry['why']})" for entry in row["back"]]
     more = f" and {len(back) - BACK} more" if len(back) > BACK else ""
-    text += f"; not accepted any more: {'; '.join(back[:BACK])}{more}" if back else ""
+    text += f"; no longer suppressed: {'; '.join(back[:BACK])}{more}" if back else ""
     gone = len(row["gone"])
-    text += f"; {plural(gone, 'entry')} of it {'matches' if gone == 1 else 'match'} nothing any more" if gone else ""
+    text += f"; {plural(gone, 'entry')} no longer {'matches' if gone == 1 else 'match'} a finding" if gone else ""
     return text
 
 
 def counted(by_severity: Mapping[str, int]) -> str:
     """Return the number of findings, in all and by severity, in words."""
-    kinds = ", ".join(f"{count:,} {name}" for name, count in by_severity.items() if count)
+    kinds = ", ".join(severity_count(name, count) for name, count in by_severity.items() if count)
     return plural(sum(by_severity.values()), "finding") + (f" ({kinds})" if kinds else "")

@@ -192,7 +192,7 @@ class StoreTrouble(_Sentence):
         self.code = code
 
     def __str__(self) -> str:
-        return f"the store says {self.code}, and went on to say so"
+        return f"the store says {self.code}, repeatedly"
 
 
 # Failures of one part of an audit, such as a rule: a row, while the other parts go on.

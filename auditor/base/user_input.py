@@ -31,14 +31,16 @@ def read(path: Path) -> Fields:
         with path.open("rb") as file:
             content = file.read(LIMIT_BYTES + 1)
         if len(content) > LIMIT_BYTES:
-            raise AuditInputError(f"{path} is larger than {LIMIT_BYTES} bytes; give a file of options")
+            raise AuditInputError(f"{path} is larger than {LIMIT_BYTES} bytes: expected an options file")
         return tomllib.loads(content.decode())
     except OSError as error:
-        raise AuditInputError(f"cannot read {path}: {error.strerror}; give a TOML file, such as auditor.toml") from None
+        raise AuditInputError(
+            f"cannot read {path}: {error.strerror}: expected a TOML file such as auditor.toml"
+        ) from None
     except ValueError as error:  # of the encoding, or of TOML
-        raise AuditInputError(f"{path} is no TOML: {error}; mend it, or give another file") from None
+        raise AuditInputError(f"{path} is not valid TOML: {error}; fix it or give another file") from None
     except RecursionError:
-        raise AuditInputError(f"{path} is nested too deeply; mend it, or give another file") from None
+        raise AuditInputError(f"{path} is nested too deeply; fix it or give another file") from None
 
 
 def shown_key(key: str) -> str:
@@ -81,25 +83,27 @@ def of_file(path: Path) -> Names:
     """Parse the table ``[clusters]`` of an options file. Errors: :class:`AuditInputError`, naming the file."""
     table = read(path).get("clusters")
     if not isinstance(table, dict):
-        raise AuditInputError(f'{path} has no table [clusters]; write [clusters] and a line CLUSTER-ID = "name" each')
+        raise AuditInputError(f'{path} has no table [clusters]: expected [clusters] with lines CLUSTER-ID = "name"')
     return of_table(table, f"{path}: [clusters]")
 
 
 def _named(says: object, where: str) -> ClusterName:
     fields = {"name": says} if isinstance(says, str) else says
     if not isinstance(fields, dict) or not {"name"} <= fields.keys() <= set(ClusterName._fields):
-        raise AuditInputError(f"{where} is a name, or a table with name and, where wanted, owner, link and labels")
+        raise AuditInputError(
+            f"invalid {where}: expected a name, or a table with name and optional owner, link and labels"
+        )
     labels = fields.get("labels", {})
     if not isinstance(labels, dict):
-        raise AuditInputError(f'{where} labels is a table, such as {{ stage = "prod" }}')
+        raise AuditInputError(f'invalid {where} labels: expected a table such as {{ stage = "prod" }}')
     cluster = ClusterName(**{**fields, "labels": tuple(labels.items())})
     for text in (cluster.name, cluster.owner, cluster.link, *(part for label in cluster.labels for part in label)):
         if not isinstance(text, str) or len(text) > MOST or not text.isprintable():
-            raise AuditInputError(f"{where}: a text is of at most {MOST} printable characters")
+            raise AuditInputError(f"invalid {where}: expected at most {MOST} printable characters")
     if not cluster.name:
-        raise AuditInputError(f"{where} has an empty name; leave the cluster out instead")
+        raise AuditInputError(f"{where} has an empty name; give a name or remove the entry")
     if cluster.link and not cluster.link.startswith(("https://", "http://")):
-        raise AuditInputError(f"{where} link begins with https:// or http://")
+        raise AuditInputError(f"invalid {where} link: expected https:// or http://")
     return cluster
 
 
@@ -128,8 +132,8 @@ def parsed(uri: str) -> urllib.parse.SplitResult:
     try:
         return urllib.parse.urlsplit(uri)
     except ValueError:
-        hint = "write brackets and other signs of its user and password as %5B, %5D and so on"
-        raise AuditInputError(f"a URI that cannot be parsed; {hint}") from None
+        hint = "escape special characters in user and password, such as %5B for ["
+        raise AuditInputError(f"invalid URI: {hint}") from None
 
 
 def existing(path: str) -> str | None:
@@ -182,9 +186,7 @@ def since_of(text: str) -> Since:
     offset = parse_int(text)
     time = None if offset is not None else moment_ms(text)
     if (offset is None and time is None) or (offset is not None and offset < 0):
-        raise AuditInputError(
-            f"--since {text!r} is no place in a log; give an offset, or a time such as 2026-11-21T04:00:00Z"
-        )
+        raise AuditInputError(f"invalid --since {text!r}: expected an offset or an ISO-8601 time")
     return Since(text, offset, time)
 
 
@@ -233,10 +235,10 @@ def was_read(
     topics: Sequence[str] | None, partitions: Sequence[str] | None, brokers: Sequence[int] | None, since: str | None
 ) -> str:
     """Describe a scope in words."""
-    named = (("topics that match", topics), ("partitions that match", partitions), ("copies of broker", brokers))
+    named = (("topics that match", topics), ("partitions that match", partitions), ("replicas of broker", brokers))
     which = " and ".join(f"{kind} {few(values)}" for kind, values in named if values)
     begun = f" from {since} on" if since else ""
-    return f"{f'only {which}' if which else 'logs'} were read{begun}" if which or begun else ""
+    return f"{f'only {which}' if which else 'logs'} were scanned{begun}" if which or begun else ""
 
 
 EVERYTHING = Scope()
@@ -284,7 +286,7 @@ def check(scope: Scope, replicas: Iterable[Seen]) -> None:
     asked = any(topic is not None and is_internal(topic) and _asks_for(scope, topic, n) for topic, n, _ in present)
     if not asked and not any(scope.wants(*one) and not is_internal(one[0]) for one in present):
         raise AuditInputError(
-            "--topic, --only-partition and --only-broker together match no partition copy of the input; leave one out"
+            "--topic, --only-partition and --only-broker together match no replica of the input; omit one"
         )
 
 
@@ -306,7 +308,7 @@ def check_master(master: str) -> None:
     """Errors: :class:`AuditInputError` for what is neither ``inline`` nor a master of Spark 4."""
     if not MASTER.fullmatch(master) and not OF_SPARK.fullmatch(master):
         raise AuditInputError(
-            f"--master {master!r} is not valid; give inline, inline[N], local[N], yarn, spark://HOST:PORT, "
+            f"invalid --master {master!r}: expected inline, inline[N], local[N], yarn, spark://HOST:PORT, "
             "k8s://URL or sc://HOST:PORT"
         )
 
@@ -315,7 +317,7 @@ def processes_of(master: str) -> int:
     """The number of processes for ``inline``, ``inline[*]`` or ``inline[N]``. Errors: :class:`AuditInputError`."""
     match = MASTER.fullmatch(master)
     if match is None:
-        raise AuditInputError(f"--master {master!r} is not valid; give inline or inline[N]")
+        raise AuditInputError(f"invalid --master {master!r}: expected inline or inline[N]")
     if match[1] in (None, "*"):
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return int(match[1])

@@ -58,7 +58,7 @@ class OneLineParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the error and exit with code 2."""
-        self.exit(2, f"{self.prog}: {message}{self._meant(message)}; '{self.prog} --help' lists what it takes\n")
+        self.exit(2, f"{self.prog}: {message}{self._meant(message)}; run '{self.prog} --help' for usage\n")
 
     def _meant(self, message: str) -> str:
         if match := re.fullmatch(r"unrecognized arguments: (--[^\s=]+).*", message, re.DOTALL):
@@ -83,16 +83,21 @@ class TopParser(OneLineParser):
 
     groups: dict[str, dict[str, str]]
 
-    def format_help(self) -> str:
-        """Format usage, the commands by group, and the general options."""
+    def format_commands(self) -> str:
+        """Format the commands by group, a line each."""
         width = max(40, Help(self.prog)._width)
-        lines = [f"{self.format_usage()}\n{self.description}"]
+        lines = []
         for title, commands in self.groups.items():
             lines.append(f"\n{title}:")
             for name, says in commands.items():
                 lines += textwrap.wrap(says, width, initial_indent=f"  {name:<13}", subsequent_indent=" " * 15)
-        lines += ["\noptions:", "  -h, --help  this list; 'auditor COMMAND --help' lists a command's options"]
-        lines += ["  --version   print the version and end", f"\n{self.epilog}"]
+        return "\n".join(lines) + "\n"
+
+    def format_help(self) -> str:
+        """Format usage, the commands by group, and the general options."""
+        lines = [f"{self.format_usage()}\n{self.description}", self.format_commands(), "options:"]
+        lines += ["  -h, --help  show this help ('auditor COMMAND --help': options of a command)"]
+        lines += ["  --version   print the version and exit", f"\n{self.epilog}"]
         return "\n".join(lines) + "\n"
 
 
@@ -114,14 +119,14 @@ def add_limits(g: argparse._ActionsContainer) -> None:
         type=int,
         default=DEFAULT_LIMITS.max_batch_bytes,
         metavar="BYTES",
-        help="of a batch, stored and decompressed; a larger one is said and left out",
+        help="maximum batch size (stored and decompressed); larger batches are reported and skipped",
     )
     g.add_argument(
         "--max-batch-ratio",
         type=int,
         default=DEFAULT_LIMITS.max_batch_ratio,
         metavar="N",
-        help="of decompressed to stored bytes; a batch beyond it is said and left out",
+        help="maximum ratio of decompressed to stored bytes; batches above it are reported and skipped",
     )
 
 
@@ -134,7 +139,7 @@ def examples(*calls: str) -> str:
 
 
 CHANNELS = ("slack", "pagerduty", "webhook")  # of auditor.outputs.alerts
-NEWEST, WALL = "the newest time a broker wrote", "the clock on the wall"
+NEWEST, WALL = "the newest broker timestamp in the input", "the system clock"
 
 
 def add_master(p: argparse._ActionsContainer) -> None:
@@ -142,7 +147,7 @@ def add_master(p: argparse._ActionsContainer) -> None:
     p.add_argument(
         "--master",
         metavar="URL",
-        help="Spark master (default local[*]); inline or inline[N]: without Spark, in N processes",
+        help="Spark master (default local[*]), or inline[N]: without Spark, in N processes",
     )
 
 
@@ -152,8 +157,8 @@ def add_remote(p: argparse.ArgumentParser) -> None:
         p,
         "--remote",
         "DIR",
-        "remote part of tiered topics, of LocalTieredStorage or Aiven's RemoteStorageManager (repeatable); found "
-        "below a PATH too",
+        "remote storage of tiered topics: LocalTieredStorage or Aiven's RemoteStorageManager (repeatable); also "
+        "detected below a PATH",
     )
 
 
@@ -162,24 +167,31 @@ def add_work(g: argparse._ActionsContainer) -> None:
     g.add_argument(
         "--work",
         metavar="DIR|URI",
-        help="keep there what was read of each partition: the next audit of the same input, after whatever ended "
-        "this one, reads nothing twice, and of a large partition that has grown only what is new; on a cluster a URI "
-        "or a mount that all share",
+        help="cache of what was read per partition: the next audit of the same input reads only what is new, also "
+        "after an interruption; on a Spark cluster: a URI or a mount that all hosts share",
     )
 
 
-def add_scope(g: argparse._ActionsContainer, clock: str = "records' times") -> None:
+def add_scope(g: argparse._ActionsContainer, clock: str = "record timestamps") -> None:
     """Add the options that limit what is scanned. ``clock``: in words, the times that ``--since`` is compared with."""
-    add_repeatable(g, "--topic", "GLOB", "read only these topics (repeatable)")
-    partitions = "read only these partitions: TOPIC-N, or N of any topic (repeatable); internal topics always are read"
+    add_repeatable(g, "--topic", "GLOB", "scan only these topics (repeatable)")
+    partitions = (
+        "scan only these partitions: TOPIC-N, or N of any topic (repeatable); internal topics are always scanned"
+    )
     add_repeatable(g, "--only-partition", "GLOB", partitions)
-    add_repeatable(g, "--only-broker", "ID", "read only the copies of this broker (repeatable)", type=int)
+    add_repeatable(g, "--only-broker", "ID", "scan only the replicas of this broker (repeatable)", type=int)
     g.add_argument(
         "--since",
         metavar="OFFSET|TIME",
-        help="read from the newest segment with a producer snapshot at or below this offset, or from the segment that "
-        f"has this time (ISO-8601, by {clock}); what is held from before is named all the same",
+        help="scan from the newest segment with a producer snapshot at or below this offset, or from the segment of "
+        f"this time (ISO-8601, {clock}); transactions already open before it are still reported",
     )
+
+
+def add_point_in_time(g: argparse._ActionsContainer) -> None:
+    """Add ``--point-in-time``, alias ``--at-once``."""
+    snapshot = "the input is a point-in-time snapshot (LVM, ZFS, EBS): do not excuse differences by copy time"
+    g.add_argument("--point-in-time", "--at-once", dest="at_once", action="store_true", help=snapshot)
 
 
 def scope_options(args: argparse.Namespace) -> Fields:
@@ -211,53 +223,50 @@ def add_audit_options(
     """
     if paths:
         p.add_argument(
-            "paths", nargs="+", metavar="PATH", help="log directory, folder above some, partition folder, file, URI"
+            "paths",
+            nargs="+",
+            metavar="PATH",
+            help="log directory, a directory above several, partition directory, file or URI",
         )
         add_remote(p)
-    _what_is_audited(p.add_argument_group("what is audited"), clock)
-    _what_counts(p.add_argument_group("what counts"))
-    _what_is_printed(p.add_argument_group("what is printed; results and exit status are of all"), formats, paths)
-    _what_is_written(p.add_argument_group("what is written"), needs_out=not plan)
-    how = p.add_argument_group("how it runs")
+    _what_is_audited(p.add_argument_group("input and rules"), clock)
+    _what_counts(p.add_argument_group("exit code and alerts"))
+    _what_is_printed(p.add_argument_group("output (results and exit code cover all findings)"), formats, paths)
+    _what_is_written(p.add_argument_group("results"), needs_out=not plan)
+    how = p.add_argument_group("execution")
     if plan:
         add_work(how)
-        how.add_argument(
-            "--resume", action="store_true", help="go on in --work, which an earlier audit must have begun"
-        )
+        how.add_argument("--resume", action="store_true", help="resume from --work; fail if it is empty")
         how.add_argument(
             "--plan",
             action="store_true",
-            help="only say what would be read, in how many tasks, and about how long it takes; needs no --out",
+            help="only print what would be scanned, in how many tasks, and an estimate of the time; needs no --out",
         )
     _how_it_runs(how)
 
 
 def _what_is_audited(g: argparse._ArgumentGroup, clock: str) -> None:
     add_scope(g)
-    add_repeatable(g, "--rule", "ID", "only this rule (repeatable)")
-    add_repeatable(g, "--skip-rule", "ID", "all but this rule (repeatable)")
-    g.add_argument("--records", action="store_true", help="decode every record too (KIP-467 checks)")
+    add_repeatable(g, "--rule", "ID", "run only this rule (repeatable)")
+    add_repeatable(g, "--skip-rule", "ID", "skip this rule (repeatable)")
+    g.add_argument("--records", action="store_true", help="also decode every record (KIP-467 checks)")
     g.add_argument(
         "--policy",
         default=AUTO,
         choices=CHOICES,
         metavar="NAME",
-        help=f"which brokers' rules the log was written under: {', '.join(CHOICES)} (default %(default)s)",
+        help=f"broker behaviour to assume: {', '.join(CHOICES)} (default %(default)s, detected from the input)",
     )
     g.add_argument(
         "--as-of",
         metavar="TIME",
-        help=f"clock that time-outs are judged by: ISO-8601, epoch ms or now (default: {clock})",
+        help=f"evaluation time for timeouts: ISO-8601, epoch ms, or now (default: {clock})",
     )
-    g.add_argument(
-        "--at-once",
-        action="store_true",
-        help="every file is of one moment, as in a snapshot of the file system: nothing is put down to copying",
-    )
+    add_point_in_time(g)
     g.add_argument(
         "--whole",
         action="store_true",
-        help="all log.dirs of each broker are in the input: a replica without a folder is lost, not left out",
+        help="the input has all log.dirs of each broker: a replica without a directory is lost, not missing",
     )
 
 
@@ -272,28 +281,27 @@ def _what_counts(g: argparse._ArgumentGroup) -> None:
     g.add_argument(
         "--fail-on-unsure",
         action="store_true",
-        help="exit 1 also where a partition is held for longer than is normal, if it is held still, which is not known",
+        help="also exit 1 if a partition may be blocked past its timeout but the input cannot confirm it",
     )
     g.add_argument(
         "--baseline",
         type=Path,
         metavar="FILE",
-        help="findings that are accepted: not printed, no alert, no failure ('auditor baseline' writes it)",
+        help="suppressed findings: not printed, no alert, no effect on the exit code (see 'auditor baseline')",
     )
-    alerts = f"send alerts: {', '.join(CHANNELS)} (repeatable); secrets are in the environment or in files"
+    alerts = f"send alerts: {', '.join(CHANNELS)} (repeatable); secrets come from the environment or from files"
     add_repeatable(g, "--alert", "CHANNEL", alerts, choices=CHANNELS)
     g.add_argument(
         "--alert-on",
         default="error",
         choices=LEVELS[:-1],
         metavar="SEVERITY",
-        help="alert at this severity or above (default %(default)s)",
+        help="alert on findings of this severity or above (default %(default)s)",
     )
     g.add_argument(
         "--dashboard-url",
         metavar="URL",
-        default="",
-        help="where 'auditor dashboard --export' puts its pages: alerts link to each finding's own",
+        help="URL of the pages of 'auditor dashboard --export': alerts link to the page of each finding",
     )
 
 
@@ -303,50 +311,51 @@ def _what_is_printed(g: argparse._ArgumentGroup, formats: Sequence[str], bootstr
         default="table",
         choices=formats,
         metavar="FORMAT",
-        help=f"{', '.join(formats)} (default %(default)s); but for table, people's words go to standard error",
+        help=f"{', '.join(formats)} (default %(default)s); human-readable output goes to stderr (except with table)",
     )
     g.add_argument(
         "--min-severity",
         choices=LEVELS[:-1],
         metavar="SEVERITY",
-        help="only findings of this severity or above (default: warning for people, in tables and markdown; else all)",
+        help="only findings of this severity or above (default: warning in tables and markdown, else all)",
     )
-    add_repeatable(g, "--partition", "GLOB", "only of these partitions: TOPIC-N, or N of any topic (repeatable)")
-    add_repeatable(g, "--broker", "ID", "only of this broker (repeatable)", type=int)
-    add_repeatable(g, "--transactional-id", "GLOB", "only of these ids (repeatable)")
-    add_repeatable(g, "--group", "GLOB", "only of these groups (repeatable)")
+    add_repeatable(g, "--partition", "GLOB", "only these partitions: TOPIC-N, or N of any topic (repeatable)")
+    add_repeatable(g, "--broker", "ID", "only this broker (repeatable)", type=int)
+    add_repeatable(g, "--transactional-id", "GLOB", "only these transactional ids (repeatable)")
+    add_repeatable(g, "--group", "GLOB", "only these groups (repeatable)")
     if bootstrap:
         g.add_argument(
-            "--bootstrap-server", metavar="H:P", help="put into the commands that remedies print (default B)"
+            "--bootstrap-server", metavar="H:P", help="bootstrap server to use in suggested commands (default B)"
         )
-    g.add_argument("--verbose", action="store_true", help="every finding and every partition, not only their causes")
-    g.add_argument("--quiet", action="store_true", help="nothing but errors")
+    g.add_argument("-v", "--verbose", action="store_true", help="list every finding and partition, not only causes")
+    g.add_argument("-q", "--quiet", action="store_true", help="print only errors")
 
 
 def _what_is_written(g: argparse._ArgumentGroup, needs_out: bool) -> None:
-    required = "required" if needs_out else "on a terminal by default a folder here, named after the time"
+    required = "required" if needs_out else "on a terminal the default is a timestamped directory here"
     g.add_argument(
+        "-o",
         "--out",
         type=out_of,
         required=needs_out,
         metavar="DIR",
-        help=f"where results are written: a folder or URI ({required})",
+        help=f"output directory or URI ({required})",
     )
     g.add_argument(
         "--max-findings",
         type=int,
         default=OF_A_RULE,
         metavar="N",
-        help=f"of a rule in a partition (default {OF_A_RULE}; {IN_ALL} times as many in all), those beyond are summed",
+        help=f"findings listed per rule and partition, others counted (default {OF_A_RULE:,}; per run {IN_ALL} times)",
     )
-    g.add_argument("--tables", action="store_true", help="the decoded and derived tables as Parquet")
-    g.add_argument("--include-payload", action="store_true", help="let record keys and values into the tables")
+    g.add_argument("--tables", action="store_true", help="write the decoded and derived tables as Parquet")
+    g.add_argument("--include-payload", action="store_true", help="include record keys and values in the tables")
     g.add_argument("--expectations", action="store_true", help="run the great-expectations suites over the results")
     g.add_argument(
         "--history",
         type=out_of,
         metavar="DIR",
-        help="keep this run's results under DIR, a folder or URI ('auditor history')",
+        help="also store this run under DIR, a directory or URI (see 'auditor history')",
     )
     g.add_argument(
         "--history-format",
@@ -357,11 +366,11 @@ def _what_is_written(g: argparse._ArgumentGroup, needs_out: bool) -> None:
     g.add_argument(
         "--cluster-name",
         metavar="NAME",
-        help="what people call the cluster (of several: [clusters] in auditor.toml, by their ids)",
+        help="display name of the cluster (several clusters: [clusters] in auditor.toml, by id)",
     )
     g.set_defaults(clusters=())
     g.add_argument(
-        "--run-id", metavar="ID", help="what the kept run is called (default: the time); a run of that id is replaced"
+        "--run-id", metavar="ID", help="id of the stored run (default: the time); replaces a run with the same id"
     )
 
 
@@ -372,7 +381,7 @@ def _how_it_runs(g: argparse._ArgumentGroup) -> None:
         type=int,
         default=DEFAULT_SPLIT_BYTES,
         metavar="BYTES",
-        help="tables: bytes of a segment that a task reads",
+        help="for tables: bytes of a segment per task",
     )
     add_limits(g)
 
@@ -390,7 +399,7 @@ def alerting(args: argparse.Namespace) -> AlertOptions:
     """Return the alert channels, their least severity, and the dashboard's address."""
     from auditor.outputs.alerts import AlertOptions  # late: it imports all of an audit
 
-    return AlertOptions(tuple(args.alert), args.alert_on, args.dashboard_url)
+    return AlertOptions(tuple(args.alert), args.alert_on, args.dashboard_url or "")
 
 
 def audit_options(args: argparse.Namespace, paths: Sequence[str]) -> AuditOptions:
@@ -464,7 +473,7 @@ def add_option(parser: argparse.ArgumentParser) -> None:
         OPTION,
         type=Path,
         metavar="FILE",
-        help=f"options from this file; without it, {FILE} and {PROJECT} of the working directory set only "
+        help=f"read options from this file; without it, {FILE} and {PROJECT} in the working directory set only "
         f"{', '.join(sorted(HARMLESS))} and [clusters]",
     )
 
@@ -517,7 +526,7 @@ def _project(path: Path, name: str) -> Source:
     tool = user_input.read(path).get("tool")
     says = tool.get("auditor", {}) if isinstance(tool, dict) else {}
     if not isinstance(says, dict):
-        raise AuditInputError(f"{path}: tool.auditor is no table; write [tool.auditor]")
+        raise AuditInputError(f"{path}: tool.auditor is not a table; write [tool.auditor]")
     return Source(f"{name} [tool.auditor]", says)
 
 
@@ -540,9 +549,9 @@ def harmless(files: Sequence[Source]) -> tuple[list[Source], list[str]]:
             else:
                 unused.append(user_input.shown_key(key))
         effective.append(Source(file, takes))
-        ignored += [f"{file}: {key} ignored; use {OPTION} {name}" for key in unused[:MOST_IGNORED]]
+        ignored += [f"{file}: {key} ignored (to use it: {OPTION} {name})" for key in unused[:MOST_IGNORED]]
         if more := len(unused[MOST_IGNORED:]):
-            ignored.append(f"{file}: {plural(more, 'more key')} ignored; use {OPTION} {name}")
+            ignored.append(f"{file}: {plural(more, 'more key')} ignored (to use them: {OPTION} {name})")
     return effective, ignored
 
 
@@ -560,17 +569,19 @@ def config_settings(
             if key in actions:
                 settings[key] = OptionSetting(file, key, checked(actions[key], value, f"{file}: {key}"))
             elif not any(key in options(parser_of(name)) for name in commands):
-                raise AuditInputError(f"{file}: no command has an option named {key!r}; 'auditor COMMAND --help'")
+                raise AuditInputError(f"{file}: unknown option {key!r}; run 'auditor COMMAND --help' for the options")
         for name, table in tables.items():
             if name == CLUSTERS:
                 settings[name] = OptionSetting(file, name, of_table(table, f"{file}: [{name}]"))
                 continue
             if name not in commands:
-                raise AuditInputError(f"{file}: [{name}] is no command; one of {', '.join(commands)}")
+                raise AuditInputError(f"{file}: unknown command [{name}]: expected one of {', '.join(commands)}")
             own = options(parser_of(name))
             for key, value in table.items():
                 if key not in own:
-                    raise AuditInputError(f"{file}: [{name}] has no option {key!r}; 'auditor {name} --help' lists them")
+                    raise AuditInputError(
+                        f"{file}: unknown option {key!r} in [{name}]; run 'auditor {name} --help' for the options"
+                    )
                 setting = OptionSetting(file, key, checked(own[key], value, f"{file}: [{name}] {key}"))
                 settings |= {key: setting} if name == command else {}
     return settings
@@ -579,9 +590,10 @@ def config_settings(
 def options(parser: argparse.ArgumentParser | None) -> dict[str, argparse.Action]:
     """Return a command's options by name, without dashes. argparse has no public list of them."""
     return {
-        action.option_strings[-1].lstrip("-"): action
+        name.removeprefix("--"): action
         for action in (parser._actions if parser is not None else ())
-        if action.option_strings and action.dest not in _NOT_FOR_FILES
+        for name in action.option_strings
+        if name.startswith("--") and action.dest not in _NOT_FOR_FILES
     }
 
 
@@ -595,23 +607,23 @@ def checked(action: argparse.Action, value: object, place: str) -> Any:
     says = "a list" if many is None else f"a list of {many}"
     values = _of_type(value, (list,), says, place)
     if many is not None and len(values) != many:
-        raise AuditInputError(f"{place} is {says}, not of {len(values)}")
+        raise AuditInputError(f"{place} has {len(values)} values: expected {says}")
     return [_single(action, item, place) for item in values]
 
 
 def _single(action: argparse.Action, value: Any, place: str) -> Any:
-    types, says = _KINDS.get(action.type, ((str,), "a text in quotes"))
+    types, says = _KINDS.get(action.type, ((str,), "a string in quotes"))
     _of_type(value, types, says, place)
     try:
         made = action.type(value) if callable(action.type) else value
     except (ValueError, argparse.ArgumentTypeError) as error:
         raise AuditInputError(f"{place}: {error}") from None
     if action.choices is not None and made not in action.choices:
-        raise AuditInputError(f"{place} is {value!r}; one of {', '.join(map(str, action.choices))}")
+        raise AuditInputError(f"{place} is {value!r}: expected one of {', '.join(map(str, action.choices))}")
     return made
 
 
 def _of_type(value: object, types: tuple[type, ...], says: str, place: str) -> Any:
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise AuditInputError(f"{place} is {says}, not {value!r}")
+        raise AuditInputError(f"{place} is {value!r}: expected {says}")
     return value

@@ -17,7 +17,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the command to the console script's."""
     p = commands.add_parser(
         "audit",
-        help="decode, replay, judge; write findings, summary and report",
+        help="audit log directories; write findings, summary and report",
         epilog=examples(
             "auditor audit /var/kafka-logs --out /tmp/audit",
             "auditor audit /var/kafka-logs --plan",
@@ -45,14 +45,14 @@ def run(args: argparse.Namespace) -> int:
 def _default_out() -> Path:
     # A script would look for its results elsewhere, so only a person at a terminal gets a default.
     if not sys.stdout.isatty():
-        raise AuditInputError("give --out DIR: without it a folder is chosen only where results go to a terminal")
+        raise AuditInputError("--out is required when stdout is not a terminal")
     return Path(datetime.datetime.now().strftime("audit-%Y%m%d-%H%M%S"))
 
 
 def _plan(args: argparse.Namespace) -> int:
     # Lists the input and reads nothing else of it.
     if args.format not in ("table", "json"):
-        raise AuditInputError(f"--plan is printed as table or json, not as {args.format}")
+        raise AuditInputError(f"invalid --format {args.format!r} with --plan: expected table or json")
     args.out = args.out or Path()
     options = audit_options(args, args.paths)
     from auditor.connectors.logdir.inventory import discover

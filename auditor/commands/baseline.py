@@ -32,27 +32,28 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the command to the console script's."""
     p = commands.add_parser(
         "baseline",
-        help="accept findings of a run: later ones neither print them nor fail",
+        help="suppress findings of a run in later runs",
         epilog=examples(
             "auditor baseline dfe6f71ca00b --out /tmp/audit --reason 'OPS-17, under repair' --until 2026-12-31",
             "auditor audit /var/kafka-logs --out /tmp/audit --baseline auditor-baseline.json",
         ),
     )
     p.add_argument(
-        "fingerprints", nargs="*", metavar="FINGERPRINT", help="as the audit prints it, or its first digits; none: all"
+        "fingerprints",
+        nargs="*",
+        metavar="FINGERPRINT",
+        help="finding ID as the audit prints it, or its first digits (default: all findings)",
     )
-    p.add_argument("--out", type=out_of, required=True, metavar="DIR|URI", help="the results of an audit")
-    p.add_argument("--baseline", type=Path, default=FILE, metavar="FILE", help="the file to write or to add to")
-    p.add_argument("--reason", default=NO_REASON, metavar="TEXT", help="why they are accepted")
-    p.add_argument("--who", metavar="NAME", help="who accepts them (default: the name of the user)")
+    p.add_argument("-o", "--out", type=out_of, required=True, metavar="DIR|URI", help="output directory of an audit")
+    p.add_argument("--baseline", type=Path, default=FILE, metavar="FILE", help="baseline file to create or extend")
+    p.add_argument("--reason", default=NO_REASON, metavar="TEXT", help="why they are suppressed")
+    p.add_argument("--who", metavar="NAME", help="who suppresses them (default: the current user)")
     p.add_argument(
-        "--until", metavar="DAY", help=f"the last day, such as 2026-12-31, or {NEVER} (default: in {DAYS} days)"
+        "--until", metavar="DAY", help=f"expiry date, such as 2026-12-31, or {NEVER} (default: in {DAYS} days)"
     )
-    add_repeatable(p, "--rule", "ID", "only of this rule (repeatable)")
-    add_repeatable(p, "--topic", "GLOB", "only of these topics (repeatable)")
-    p.add_argument(
-        "--prune", action="store_true", help="take entries away that no finding of the run has; alone: accept none"
-    )
+    add_repeatable(p, "--rule", "ID", "only findings of this rule (repeatable)")
+    add_repeatable(p, "--topic", "GLOB", "only findings of these topics (repeatable)")
+    p.add_argument("--prune", action="store_true", help="remove entries without a finding in the run; alone: add none")
     p.set_defaults(run=run)
 
 
@@ -71,8 +72,7 @@ def run(args: argparse.Namespace) -> int:
     chosen = [] if only_prune else _chosen(rows, args)
     if not chosen and not only_prune:
         raise AuditInputError(
-            f"no finding of {user_input.shown_uri(str(args.out))} is chosen; "
-            "look at --rule, --topic and its findings.jsonl"
+            f"no finding of {user_input.shown_uri(str(args.out))} matches; check --rule, --topic and its findings.jsonl"
         )
     until, who, reason = _until(args.until), args.who or _user(), args.reason.strip() or NO_REASON
     new = [
@@ -93,9 +93,9 @@ def run(args: argparse.Namespace) -> int:
         folder(file.parent).put_text(file.name, options.text_of(entries.values()))
     except OSError as error:
         raise AuditInputError(f"cannot write {file}: {error.strerror}; give another --baseline FILE") from None
-    end = "with no end" if until is None else f"until {until.isoformat()}"
-    lines = [f"{plural(len(new), 'finding')} accepted by {who} {end}: {reason}"] if new else []
-    lines += [f"{plural(before - len(accepted), 'entry')} taken away"] if args.prune else []
+    end = "without expiry" if until is None else f"until {until.isoformat()}"
+    lines = [f"{plural(len(new), 'finding')} suppressed by {who} {end}: {reason}"] if new else []
+    lines += [f"{plural(before - len(accepted), 'entry')} removed"] if args.prune else []
     sys.stdout.write("\n".join([*lines, f"{file} has {plural(len(entries), 'entry')}"]) + "\n")
     return 0
 
@@ -108,7 +108,7 @@ def _chosen(rows: list[Values], args: argparse.Namespace) -> list[Values]:
             matches = {row["fingerprint"]: row for row in rows if name and row["fingerprint"].startswith(name.lower())}
             if len(matches) != 1:
                 many = f"{len(matches)} findings have" if matches else "no finding has"
-                raise AuditInputError(f"{many} a fingerprint that begins with {name!r}; the audit prints them")
+                raise AuditInputError(f"{many} an ID that starts with {name!r}; the audit prints the IDs")
             candidates += matches.values()
     kinds = {k.id for name in args.rule or () for k in registry.named(name)}
     return [
@@ -131,4 +131,4 @@ def _user() -> str:
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # no entry for this user, as in some containers
-        raise AuditInputError("nothing tells who you are; give --who NAME") from None
+        raise AuditInputError("unknown user name; give --who NAME") from None

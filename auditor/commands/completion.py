@@ -1,4 +1,4 @@
-"""``auditor completion``: what a shell needs to complete commands, options and their values, made of the parsers."""
+"""``auditor completion``: completion scripts for shells, generated from the parsers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from auditor.base.errors import SHTAB, AuditInputError, install_command
 from auditor.commands.arguments import examples
 
-SHELLS = ("bash", "zsh")
+SHELLS = ("bash", "zsh", "fish")
 _FOLDERS, _FILES, _RULES = ("DIR",), ("PATH", "FILE"), ("--rule", "--skip-rule")
 
 
@@ -17,10 +17,14 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the command to the console script's."""
     p = commands.add_parser(
         "completion",
-        help="what bash or zsh need to complete commands, options and rules",
-        epilog=examples('eval "$(auditor completion bash)"', 'auditor completion zsh > "${fpath[1]}/_auditor"'),
+        help="print the completion script for bash, zsh or fish",
+        epilog=examples(
+            'eval "$(auditor completion bash)"',
+            'auditor completion zsh > "${fpath[1]}/_auditor"',
+            "auditor completion fish > ~/.config/fish/completions/auditor.fish",
+        ),
     )
-    p.add_argument("shell", choices=SHELLS, help="the shell that it is for")
+    p.add_argument("shell", choices=SHELLS, help="bash, zsh or fish")
     p.set_defaults(run=run)
 
 

@@ -29,7 +29,7 @@ def add_parser(commands: Any) -> None:
     """Add the command to the console script's."""
     p = commands.add_parser(
         "copy",
-        help="what log directories tell, without payload: headers, markers, internal topics",
+        help="copy log directories without payload: headers, markers, internal topics",
         epilog=examples(
             "auditor copy /var/lib/kafka --out /copies/broker-1",
             "auditor audit /copies/broker-1 --out /tmp/audit",
@@ -40,40 +40,44 @@ def add_parser(commands: Any) -> None:
         "paths",
         nargs="*",
         metavar="PATH",
-        help="log directory, folder above some, partition folder, URI; without any, a copy of version 1 in --out is "
-        "converted in place",
+        help="log directory, a directory above several, partition directory or URI; without PATH, a copy of version 1 "
+        "in --out is converted in place",
     )
     p.add_argument(
-        "--out", type=out_of, required=True, metavar="DIR|URI", help="an empty folder, or that of an earlier copy"
+        "-o", "--out", type=out_of, required=True, metavar="DIR|URI", help="empty directory, or an earlier copy"
     )
     p.add_argument(
         "--limit-rate",
         type=throttling.rate,
         default=throttling.DEFAULT_RATE,
         metavar="BYTES",
-        help="of what is read a second, such as 200MB or 1GiB; none for as fast as it goes (default %(default)s)",
+        help="maximum read rate per second, such as 200MB or 1GiB; none: no limit (default %(default)s)",
     )
     p.add_argument(
         "--records",
         action="store_true",
-        help="also what records come to, for audit --records: reads all bodies, and leaves keys and values",
+        help="also store the results of record checks, for audit --records: reads all bodies, copies no keys or values",
     )
     p.add_argument(
         "--keep",
         type=throttling.keep_time,
         metavar="TIME",
-        help="hold segments that the broker deletes by retention for so long, such as 30d; 0d: what is held goes",
+        help="keep segments in the copy this long after the broker's retention deletes them (0d: drop them)",
     )
     p.add_argument(
         "--checksums",
         choices=("none", "budget", "all"),
         default="budget",
-        help="whether bodies are read to verify them: none, 1 GiB a call behind all headers (an input of no more at "
-        "once; the next call goes on), or all (default %(default)s)",
+        help="verify checksums of bodies: none, budget (1 GiB per run, continued by the next run), or all "
+        "(default %(default)s)",
     )
-    p.add_argument("--around", metavar="FINGERPRINT", help="only what this finding of --run rests on, for a ticket")
-    p.add_argument("--run", dest="run_folder", type=out_of, metavar="DIR|URI", help="the results of an audit of PATH")
-    p.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    p.add_argument(
+        "--around", metavar="FINGERPRINT", help="copy only the evidence of this finding (to attach to a ticket)"
+    )
+    p.add_argument(
+        "--run", dest="run_folder", type=out_of, metavar="DIR|URI", help="output directory of an audit of PATH"
+    )
+    p.add_argument("-q", "--quiet", action="store_true", help="print only errors")
     p.set_defaults(run=run)
 
 
@@ -99,21 +103,19 @@ def run(args: argparse.Namespace) -> int:
         with _alone(out) as still_alone:
             done = _job(args, records=args.records, keep_ms=args.keep).apart(_copied, still_alone)
             if not args.quiet and (done.converted or not args.paths):
-                sys.stdout.write(f"{plural(done.converted, 'folder')} of version 1 converted\n")
+                sys.stdout.write(f"{plural(done.converted, 'directory')} of version 1 converted\n")
             if not args.paths:
                 return 0
             failures: list[DecodeError] = []  # of the second looks: what is copied stays
             again: list[CopyResult] = []
             if done.live and done.unended:
-                again = attempt(failures, "no log was read again", lambda: _looked_again(args, out, begun_ms, done), [])
+                again = attempt(failures, "no log was re-read", lambda: _looked_again(args, out, begun_ms, done), [])
             if done.unverified and args.checksums == "budget":
                 verified = attempt(failures, "no checksum was verified", lambda: _verified(args), done)
                 done.unverified, done.failed = verified.unverified, done.failed | verified.failed
     except OSError as error:
         what = error.strerror or type(error).__name__
-        raise AuditFailure(
-            f"{shown_uri(str(out))}: {what}; what was copied before is whole, call again to go on"
-        ) from error
+        raise AuditFailure(f"{shown_uri(str(out))}: {what}; completed parts are kept, run again to continue") from error
     if done.emptied:
         running.warn([_refusal(sorted(done.emptied), out)])
         return 3
@@ -131,27 +133,27 @@ def run(args: argparse.Namespace) -> int:
 
 def _write(done: CopyResult, rounds: int, seconds: float, out: Path | str) -> None:
     sys.stdout.write(
-        f"{plural(done.folders, 'folder')} of {done.bytes_seen:,} bytes in {seconds:.1f} s: "
-        f"{plural(done.segments, 'segment')}, of which {done.kept:,} were as they were; "
-        f"{plural(done.batches, 'batch')} of {done.bytes_read:,} bytes taken, without keys and values\n"
+        f"{plural(done.folders, 'directory')}, {done.bytes_seen:,} bytes, in {seconds:.1f} s: "
+        f"{plural(done.segments, 'segment')} ({done.kept:,} unchanged); "
+        f"copied {plural(done.batches, 'batch')} ({done.bytes_read:,} bytes) without keys and values\n"
     )
     if done.held:
-        sys.stdout.write(f"held: {plural(done.held, 'segment')} that the broker has deleted\n")
+        sys.stdout.write(f"kept: {plural(done.held, 'segment')} that the broker has deleted\n")
     if rounds:
-        sys.stdout.write(f"logs that looked held were read again, {plural(rounds, 'time')}\n")
+        sys.stdout.write(f"re-read logs with open transactions {plural(rounds, 'time')}\n")
     if done.moving:
         sys.stdout.write(
-            f"{plural(len(done.moving), 'folder')} changed each time it was read, three times: indexes of segments "
-            "that were replaced are not taken; an audit of the copy names them\n"
+            f"{plural(len(done.moving), 'directory')} changed during each of three reads: indexes of replaced segments "
+            "are missing; an audit of the copy lists them\n"
         )
     if done.unverified:
         sys.stdout.write(
-            f"checksums in {plural(done.unverified, 'segment')} are not verified: not known, neither right nor "
-            "wrong; call again to go on, or with --checksums all\n"
+            f"unverified checksums: {plural(done.unverified, 'segment')}; run again to continue, or use "
+            "--checksums all\n"
         )
     if done.refused:
-        sys.stdout.write(f"{plural(done.refused, 'file')} could not be read; an audit of the copy names them\n")
-    sys.stdout.write(f"it is no backup; read it: auditor audit {shown_uri(str(out))} --out DIR\n")
+        sys.stdout.write(f"unreadable: {plural(done.refused, 'file')}; an audit of the copy lists them\n")
+    sys.stdout.write(f"This is not a backup. Next: auditor audit {shown_uri(str(out))} --out DIR\n")
 
 
 def _job(args: argparse.Namespace, **how: Any) -> CopyJob:
@@ -172,7 +174,7 @@ def _refusal(emptied: list[str], out: Path | str) -> str:
     more = f" and {len(emptied) - 1:,} more" if len(emptied) > 1 else ""
     return (
         f"no segment files (.log) of {shown_uri(emptied[0])}{more} in the input, "
-        f"but {shown_uri(str(out))} has their content: nothing was copied; restore the files, or choose another --out"
+        f"but {shown_uri(str(out))} has copies of them: nothing was copied; restore the files, or choose another --out"
     )
 
 
@@ -236,7 +238,9 @@ def around(args: argparse.Namespace, out: Path) -> tuple[int, list[str]]:
     row, as_of = printing.finding_by_fingerprint(results.findings, args.around), results.summary.get("as_of")
     records = results.summary.get("records_decoded") is True
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise AuditInputError(f"{out}: not empty; --around needs an empty folder, so that nothing else goes with it")
+        raise AuditInputError(
+            f"{out} is not empty: --around needs an empty directory, so that a ticket gets nothing else"
+        )
     clock = parse_time(as_of) if isinstance(as_of, str) else None
     options = AuditOptions((str(out),), out, records=records, as_of=clock, master="inline[1]")
     unverified = 0
@@ -255,18 +259,16 @@ def around(args: argparse.Namespace, out: Path) -> tuple[int, list[str]]:
             named = copying.names_in(audit)
         if again is not None and again.severity == row["severity"]:
             break
-    says = ["These names stand in it:", *(f"  {line}" for line in named.lines()), ""]
-    says.append(f"{out}: {copying.size_of(out):,} bytes, without keys and values, no backup")
+    says = ["The copy contains these names:", *(f"  {line}" for line in named.lines()), ""]
+    says.append(f"{out}: {copying.size_of(out):,} bytes, without keys and values, not a backup")
     if again is not None:
         when = " --records" * records + (f" --as-of {as_of}" if clock is not None else "")
         other = f", as {again.severity}" if again.severity != row["severity"] else ""
-        says.append(f"An audit of it gives the finding again{other}: auditor audit {out}{when} --out DIR")
+        says.append(f"An audit of the copy reproduces the finding{other}: auditor audit {out}{when} --out DIR")
     else:
-        says.append(
-            "An audit of it does not give the finding again: it rests on what is in no copy, or no longer there"
-        )
+        says.append("An audit of the copy does not reproduce the finding: its evidence is not copied, or was deleted")
     if done.refused:
-        says.append("Part of the input could not be read; an audit of it names what")
+        says.append("Part of the input is unreadable; an audit of the copy lists it")
     running.warn(sorted(done.failed))
     return (3 if done.refused or done.failed else int(again is None)), says
 
@@ -274,6 +276,8 @@ def around(args: argparse.Namespace, out: Path) -> tuple[int, list[str]]:
 def check(args: Any) -> None:
     """Errors: :class:`AuditInputError` if only one of ``--around`` and ``--run`` is given."""
     if args.around is not None and not args.paths:
-        raise AuditInputError("no PATH given; give those that the run of --around read")
+        raise AuditInputError("missing PATH: give those of the run of --around")
     if (args.around is None) != (args.run_folder is None):
-        raise AuditInputError("--around FINGERPRINT and --run DIR|URI (the --out of an audit) go together; give both")
+        raise AuditInputError(
+            "--around FINGERPRINT and --run DIR|URI (the --out of an audit) need each other; give both"
+        )

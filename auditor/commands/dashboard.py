@@ -33,19 +33,19 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the command to the console script's."""
     p = commands.add_parser(
         "dashboard",
-        help="the runs kept by 'audit --history DIR' as pages in a browser",
+        help="show stored runs ('audit --history DIR') in a browser, or export the pages",
         epilog=examples(
             "auditor dashboard /var/audits",
             "auditor dashboard s3://bucket/audits/history --export s3://bucket/audits/dashboard",
         ),
     )
-    p.add_argument("dir", type=out_of, metavar="DIR", help="the folder or URI that was given to --history")
-    p.add_argument("--port", type=int, default=PORT, help=f"on the loopback interface (default {PORT}; 0: any)")
+    p.add_argument("dir", type=out_of, metavar="DIR", help="the directory or URI given to --history")
+    p.add_argument("--port", type=int, default=PORT, help=f"port on the loopback interface (default {PORT}; 0: any)")
     p.add_argument(
         "--export",
         type=out_of,
         metavar="DIR|URI",
-        help="write the pages there, for any web server or bucket, and end: those that changed since the last time",
+        help="write changed pages there, for a web server or bucket, and exit",
     )
     add_expected(p)
     p.set_defaults(run=run)
@@ -57,14 +57,15 @@ def add_expected(p: argparse.ArgumentParser) -> None:
         "--expect-every",
         type=_period,
         metavar="PERIOD",
-        help="a cluster without a run for half as long again is overdue: 90min, 24h, 7d (default: as often as it was)",
+        help="flag a cluster as overdue when no run arrives within 1.5 × this period: 90min, 24h, 7d (default: "
+        "from its runs)",
     )
 
 
 def _period(text: str) -> int:
     match = re.fullmatch(r"([1-9]\d{0,5})\s*(min|h|d)", text)
     if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no period; give one such as 90min, 24h or 7d")
+        raise argparse.ArgumentTypeError(f"invalid period {text!r}: expected for example 90min, 24h or 7d")
     return int(match[1]) * {"min": 60_000, "h": 3_600_000, "d": 86_400_000}[match[2]]
 
 
@@ -74,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         return _export(args)
     with serve(args.dir, args.port, args.expect_every) as server:
         shown = user_input.shown_uri(str(args.dir))
-        sys.stdout.write(f"http://127.0.0.1:{server.server_port}/ shows the runs kept under {shown}; Ctrl-C ends it\n")
+        sys.stdout.write(f"http://127.0.0.1:{server.server_port}/ shows the runs in {shown} (Ctrl-C to stop)\n")
         sys.stdout.flush()
         try:
             server.serve_forever()
@@ -89,7 +90,7 @@ def _export(args: argparse.Namespace) -> int:
 
     done = site.export(args.dir, args.export, args.expect_every)
     running.warn(done.unreadable)
-    left = f"; {plural(done.left, 'finding')} of the past without a page of its own" if done.left else ""
+    left = f"; {plural(done.left, 'older finding')} without a page" if done.left else ""
     front = folder(args.export).address("index.html")
     sys.stdout.write(f"{plural(done.pages, 'page')} written, {done.unchanged:,} unchanged{left}: {front}\n")
     return 3 if done.unreadable else 0
@@ -123,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if not _NAMES.fullmatch(self.headers.get("Host") or ""):
-            return self._send(421, "text/plain", "asked for by a name that is not this machine's\n")
+            return self._send(421, "text/plain", "unknown host name: use 127.0.0.1 or localhost\n")
         try:
             page = self.page(unquote(urlsplit(self.path).path).removeprefix("/"))
         except AuditInputError as error:

@@ -58,7 +58,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the command to the console script's."""
     p = commands.add_parser(
         "decode",
-        help="one file's content as JSON lines, without Spark",
+        help="decode a file to JSON Lines",
         epilog=examples(
             "auditor decode payments-7/00000000000000000000.log --format table",
             "auditor decode __transaction_state-12/00000000000000000000.log --records",
@@ -68,11 +68,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "files",
         nargs="+",
         metavar="FILE",
-        help="segment, index, snapshot, checkpoint, text dump, folder of a copy; or a URI",
+        help="segment, index, snapshot, checkpoint, text dump, file of a copy, or URI",
     )
-    p.add_argument("--records", action="store_true", help="records in place of batches; of internal topics, decoded")
-    p.add_argument("--include-payload", action="store_true", help="with --records: keys and values too, as base64")
-    p.add_argument("--format", default="json", choices=("json", "table"), help="JSON lines, or a table for people")
+    p.add_argument("--records", action="store_true", help="records instead of batches (decoded for internal topics)")
+    p.add_argument("--include-payload", action="store_true", help="with --records: include keys and values (base64)")
+    p.add_argument("--format", default="json", choices=("json", "table"), help="JSON Lines, or a human-readable table")
     add_limits(p)
     p.set_defaults(run=run)
 
@@ -146,7 +146,7 @@ def _given(path: str) -> list[tuple[StorageLocation, int]]:
         return [*of_copy]
     place = storage.place(path)
     if storage.is_folder(place):
-        raise AuditInputError(f"{place.shown} is a folder; give files in it, or use 'auditor audit'")
+        raise AuditInputError(f"{place.shown} is a directory: give files in it, or run 'auditor audit'")
     return [(place, storage.file_size(place))]
 
 
@@ -165,7 +165,9 @@ def _objects(place: StorageLocation, says: RemoteName, log_dir: str) -> list[Pie
     assert wanted is not None
     assert start is not None
     if wanted.kind == MANIFEST:
-        raise AuditInputError(f"{place.shown} is how a segment is stored; give its .log or .indexes")
+        raise AuditInputError(
+            f"{place.shown} is a manifest of remote storage: give the .log or .indexes of the segment"
+        )
     files = [
         DataFile(f"{inside}/{entry.name}", entry.size, entry.name.rpartition(".")[2], start[0], top)
         for entry in storage.listing(place.parent, deep=False).files
@@ -220,7 +222,7 @@ def _piece(place: StorageLocation, size: int, log_dir: str, limits: Limits) -> P
         if text:
             return TextPiece(place.parent, key, (TextFile(place.name, size, text),))
         if kind is None:
-            raise AuditInputError(f"{place.shown}: neither a file of Kafka's nor a known text dump; check the name")
+            raise AuditInputError(f"{place.shown}: not a Kafka file or known text dump; check the name")
     name = f"{place.parent.name}/{place.name}" if partition else place.name
     kind = kind or (kafka_names.CHECKPOINT_KINDS.get(place.name, place.name), -1)
     return FilePiece(folder, key, DataFile(name, size, *kind))

@@ -22,15 +22,15 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the command to the console script's."""
     p = commands.add_parser(
         "demo",
-        help="the main job on small log directories of a real cluster",
+        help="audit small sample logs of a real cluster",
         epilog=examples("auditor demo --out /tmp/demo"),
     )
     p.add_argument(
-        "--out", type=folder_of, help="where results go (default: a folder in the system's temporary folder)"
+        "-o", "--out", type=folder_of, help="output directory (default: in the system's temporary directory)"
     )
     add_master(p)
-    p.add_argument("--verbose", action="store_true", help="every finding and every partition, not only their causes")
-    p.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    p.add_argument("-v", "--verbose", action="store_true", help="list every finding and partition, not only causes")
+    p.add_argument("-q", "--quiet", action="store_true", help="print only errors")
     p.set_defaults(run=run)
 
 

@@ -16,10 +16,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the command to the console script's."""
     p = commands.add_parser(
         "expectations",
-        help="the great-expectations suites as JSON and SQL, for a project of your own",
+        help="export the great-expectations suites as JSON and SQL",
         epilog=examples("auditor expectations --export /srv/quality/auditor"),
     )
-    p.add_argument("--export", type=Path, required=True, metavar="DIR", help="the folder to write into (required)")
+    p.add_argument("--export", type=Path, required=True, metavar="DIR", help="output directory (required)")
     p.set_defaults(run=run)
 
 
@@ -38,5 +38,5 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         raise AuditInputError(f"cannot write into {target}: {error.strerror}; give another --export DIR") from None
     count = sum(name.startswith("suites/") for name in names)
-    sys.stdout.write(f"{plural(count, 'suite')} and the SQL of their views are in {target}\n")
+    sys.stdout.write(f"{plural(count, 'suite')} and the SQL of their views written to {target}\n")
     return 0

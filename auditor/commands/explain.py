@@ -24,22 +24,22 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the command to the console script's."""
     p = commands.add_parser(
         "explain",
-        help="one finding of a run with its evidence, by its fingerprint",
+        help="show one finding of a run with its evidence",
         epilog=examples(
             "auditor explain dfe6f71ca00b --out /tmp/audit", "auditor explain dfe6f7 --history /var/audits"
         ),
     )
-    p.add_argument("fingerprint", help="as the audit prints it, or its first digits")
-    p.add_argument("--out", type=out_of, metavar="DIR|URI", help="the results of an audit")
-    p.add_argument("--history", type=out_of, metavar="DIR|URI", help="the runs kept there; the newest that has it")
-    p.add_argument("--json", action="store_true", help="print the finding as in findings.jsonl instead")
+    p.add_argument("fingerprint", help="finding ID as the audit prints it, or its first digits")
+    p.add_argument("-o", "--out", type=out_of, metavar="DIR|URI", help="output directory of an audit")
+    p.add_argument("--history", type=out_of, metavar="DIR|URI", help="stored runs: the newest one with this finding")
+    p.add_argument("--json", action="store_true", help="print the finding as in findings.jsonl")
     p.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     if (args.out is None) == (args.history is None):
-        raise AuditInputError("explain needs --out DIR or --history DIR; give one of them")
+        raise AuditInputError("missing run: give --out DIR or --history DIR")
     if args.out is not None:
         results = delivery.read(args.out)
         row = printing.finding_by_fingerprint(results.findings, str(args.fingerprint))
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     width = shutil.get_terminal_size((120, 24)).columns
     sys.stdout.write(printing.text(row, width, summary.get("cluster_events")))
-    served = "" if args.out is not None else ", which 'auditor dashboard' serves"
+    served = "" if args.out is not None else " (served by 'auditor dashboard')"
     sys.stdout.write(f"\nIn the report{served}:\n  {page}#{short_fingerprint(row)}\n")
     return 0
 

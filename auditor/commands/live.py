@@ -32,20 +32,20 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the command to the console script's."""
     p = commands.add_parser(
         "live",
-        help="the same audit of a running cluster, by read-only requests",
+        help="audit a running cluster with read-only requests",
         epilog=examples(
             "auditor live --bootstrap-server kafka:9092 --out /tmp/audit --command-config client.properties",
             "auditor live --bootstrap-server kafka:9092 --out /tmp/audit --topic payments --from start",
         ),
     )
-    p.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT[,...]", help="brokers to ask first")
+    p.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT[,...]", help="bootstrap brokers")
     add_audit_options(p, paths=False, clock=WALL)
     p.add_argument(
         "--from",
         dest="begin",
         default="lso",
         metavar="WHERE",
-        help="where to read topics from: 'lso' (last stable offset: what is undecided), 'start' (all), or an offset",
+        help="where to start reading: 'lso' (last stable offset), 'start' (log start), or an offset",
     )
     add_connection(p)
     p.set_defaults(run=run)
@@ -53,26 +53,26 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def add_connection(p: argparse._ActionsContainer) -> None:
     """Add the options of the connection to a cluster."""
-    p.add_argument("--max-bytes", type=int, default=MAX_BYTES, metavar="BYTES", help="read no more than that")
-    p.add_argument("--max-rate", type=int, default=MAX_RATE, metavar="BYTES", help="bytes a second, at most")
+    p.add_argument("--max-bytes", type=int, default=MAX_BYTES, metavar="BYTES", help="maximum bytes to read")
+    p.add_argument("--max-rate", type=int, default=MAX_RATE, metavar="BYTES", help="maximum bytes per second")
     files = p.add_mutually_exclusive_group()
     files.add_argument(
         "--command-config",
         type=Path,
         metavar="FILE",
-        help="Java client properties, as every Kafka tool takes them: security.protocol, sasl.jaas.config, ssl.* (PEM, "
+        help="Java client properties file, as for Kafka's tools: security.protocol, sasl.jaas.config, ssl.* (PEM, "
         "PKCS12)",
     )
     files.add_argument(
         "--client-config",
         type=Path,
         metavar="FILE",
-        help="the same by kafka-python's names, as below, as lines name=value; files are the place for secrets, which "
-        "others see on a command line",
+        help="file of name=value lines with kafka-python's option names (see below); keep secrets in files, not on the "
+        "command line",
     )
     for name in CONNECTION_OPTIONS:
         if name not in ("client_id", "api_version"):
-            p.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", help=f"kafka-python's {name}")
+            p.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", help=f"kafka-python option {name}")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -82,9 +82,9 @@ def run(args: argparse.Namespace) -> int:
     if options.as_of is None:
         options = dataclasses.replace(options, as_of=int(time.time() * 1000))
     if args.begin not in ("lso", "start") and setting_number(args.begin) is None:
-        raise AuditInputError(f"--from {args.begin!r} is no place in a log; give lso, start, or an offset")
+        raise AuditInputError(f"invalid --from {args.begin!r}: expected lso, start, or an offset")
     if args.since is not None and args.begin != "lso":
-        raise AuditInputError("--since and --from both say where reading begins; give one of them")
+        raise AuditInputError("--since and --from both set where reading starts: give one")
     with opened(args, options, args.begin) as reading, running.runner(options) as runner:
         from auditor.pipeline.live_audit import LiveAudit
 
@@ -101,7 +101,7 @@ def opened(
     partition. Errors: :class:`AuditInputError`.
     """
     if args.max_bytes < MIB or args.max_rate < 1024:
-        raise AuditInputError("--max-bytes is at least 1048576 and --max-rate at least 1024")
+        raise AuditInputError("invalid --max-bytes or --max-rate: expected at least 1048576 and 1024")
     require("kafka")
     from auditor.connectors.live.live_cluster import Budget, LiveCluster
     from auditor.pipeline.live_audit import ClusterReading
@@ -121,13 +121,13 @@ def connection(args: argparse.Namespace) -> Fields:
         config = client_properties.connection(args.command_config)
         for name in CONNECTION_OPTIONS:
             if name.startswith(("security", "ssl", "sasl")) and getattr(args, name, None) is not None:
-                raise AuditInputError(f"--{name.replace('_', '-')} is what the file of --command-config says; give one")
+                raise AuditInputError(f"--{name.replace('_', '-')} is set by the --command-config file: give one")
     if args.client_config is not None:
         config = _client_config(args.client_config)
     config |= {n: v for n in CONNECTION_OPTIONS if (v := getattr(args, n, None)) is not None}
     for name in NUMBERS:
         if setting_number(str(config.get(name, 0))) is None:
-            raise AuditInputError(f"{name} is a whole number of ms")
+            raise AuditInputError(f"invalid {name}: expected a whole number of ms")
         if name in config:
             config[name] = int(config[name])
     if "ssl_check_hostname" in config:
@@ -139,9 +139,9 @@ def _client_config(path: Path) -> dict[str, str]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
-        raise AuditInputError(f"cannot read {path}; --client-config takes a text file of lines name=value") from None
+        raise AuditInputError(f"cannot read {path}: --client-config expects a text file of name=value lines") from None
     pairs = [line.partition("=") for line in lines if line.strip() and not line.lstrip().startswith("#")]
     options = {name.strip(): value.strip() for name, _, value in pairs}
     if unknown := sorted(options.keys() - set(CONNECTION_OPTIONS)):
-        raise AuditInputError(f"{path}: no option named {unknown[0]!r}; known: {', '.join(CONNECTION_OPTIONS)}")
+        raise AuditInputError(f"{path}: unknown option {unknown[0]!r}: expected one of {', '.join(CONNECTION_OPTIONS)}")
     return options

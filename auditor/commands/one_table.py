@@ -1,4 +1,4 @@
-"""``auditor lag``, ``space`` and ``cleaner``: one table of an audit each, shown to people or given as data."""
+"""``auditor lag``, ``space`` and ``cleaner``: one table of an audit each, human-readable or as data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from auditor import running
 from auditor.base.at_rest import Fields
-from auditor.commands.arguments import add_remote, add_repeatable, add_scope, examples, path_options, utf8_stdout
+from auditor.commands.arguments import (
+    add_point_in_time,
+    add_remote,
+    add_repeatable,
+    add_scope,
+    examples,
+    path_options,
+    utf8_stdout,
+)
 from auditor.pipeline.options import AuditOptions
 
 if TYPE_CHECKING:
@@ -22,9 +30,9 @@ ORDER = ("topic", "partition", "broker_id", "log_dir", "base_offset", "group_id"
 
 
 HELP = {
-    "lag": "what each group has left to read, in records: without markers, aborted data and what was cleaned away",
-    "space": "what keeps each segment on the disk, by which setting, and when it goes",
-    "cleaner": "where the log cleaner stands in each compacted log, how dirty that is, and what holds it back",
+    "lag": "consumer lag in records, without markers, aborted records and compacted offsets",
+    "space": "why each segment is retained, by which setting, and when it is deleted",
+    "cleaner": "status of the log cleaner per compacted log: dirty ratio, and what holds it back",
 }
 EXAMPLES = {
     "lag": (
@@ -51,19 +59,19 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             p.add_argument(
                 "--records",
                 action="store_true",
-                help="look into cleaned batches that an offset points into, so that their records are counted exactly",
+                help="decode compacted batches at a committed offset, to count their records exactly",
             )
         p.set_defaults(run=run, table=table)
 
 
 def _add_options(p: argparse.ArgumentParser) -> None:
-    p.add_argument("paths", nargs="+", metavar="PATH", help="as 'auditor audit' takes; a copy of 'auditor copy', too")
+    p.add_argument("paths", nargs="+", metavar="PATH", help="as for 'auditor audit'")
     add_remote(p)
     add_scope(p)
-    p.add_argument("--as-of", metavar="TIME", help="the clock to go by: ISO-8601, epoch ms or now")
-    p.add_argument("--at-once", action="store_true", help="every file is of one moment, as in a snapshot of the disk")
+    p.add_argument("--as-of", metavar="TIME", help="evaluation time: ISO-8601, epoch ms, or now")
+    add_point_in_time(p)
     p.add_argument("--format", default="table", choices=FORMATS, metavar="FORMAT", help=", ".join(FORMATS))
-    p.add_argument("--all", action="store_true", help="in the table, rows too of which there is little to say")
+    p.add_argument("--all", action="store_true", help="include rows with nothing to report")
     p.add_argument(
         "--master", default="inline", metavar="URL", help="inline, inline[N], or a Spark master (default %(default)s)"
     )

@@ -16,7 +16,7 @@ from auditor.base import user_input
 from auditor.base.at_rest import Values
 from auditor.base.errors import AuditInputError
 from auditor.commands import live
-from auditor.commands.arguments import add_limits, add_remote, add_work, examples, utf8_stdout
+from auditor.commands.arguments import add_limits, add_point_in_time, add_remote, add_work, examples, utf8_stdout
 from auditor.dashboards.table_lines import recheck_lines
 from auditor.outputs import delivery, recheck
 from auditor.outputs.delivery import Earlier
@@ -30,24 +30,26 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the command to the console script's."""
     p = commands.add_parser(
         "recheck",
-        help="which findings of a run are still there in a newer input",
+        help="compare findings of a run with a newer input",
         epilog=examples(
             "auditor recheck --out /tmp/audit /copies/newer",
             "auditor recheck --out /tmp/audit --bootstrap-server kafka:9092 --command-config client.properties",
         )
-        + "\nIt compares blocked partitions, findings in doubt, and findings at or above the run's --fail-on (never: "
+        + "\nCompares blocked partitions, inconclusive findings, and findings at or above the run's --fail-on (never: "
         "error) with an audit of the newer input. It does not replace that audit. A running cluster shows which "
-        "partitions are blocked; it does not show files, so findings about bytes, segments and indexes need a PATH.\n"
-        "exit code: 0 if each was looked at and is gone, or waits within its timeout; 1 if one is still there, is in "
-        "doubt, or is new at or above --fail-on; 3 if one could not be looked at (1 takes precedence over 3)",
+        "partitions are blocked. It shows no files: findings about bytes, segments and indexes need a PATH.\n"
+        "exit code: 0 if each is resolved, or open within its timeout; 1 if one is still present or inconclusive, or "
+        "new at or above --fail-on; 3 if one could not be checked (1 takes precedence over 3)",
+    )
+    p.add_argument("paths", nargs="*", metavar="PATH", help="newer copy of the same input, as for 'auditor audit'")
+    p.add_argument(
+        "-o", "--out", type=out_of, required=True, metavar="DIR|URI", help="output directory of the earlier audit"
     )
     p.add_argument(
-        "paths", nargs="*", metavar="PATH", help="a newer copy of what was audited, as 'auditor audit' takes"
+        "--bootstrap-server", metavar="HOST:PORT[,...]", help="compare with a running cluster instead of a PATH"
     )
-    p.add_argument("--out", type=out_of, required=True, metavar="DIR|URI", help="the results of the earlier audit")
-    p.add_argument("--bootstrap-server", metavar="HOST:PORT[,...]", help="ask the running cluster instead of a PATH")
-    p.add_argument("--as-of", metavar="TIME", help="clock that time-outs are judged by: ISO-8601, epoch ms or now")
-    p.add_argument("--at-once", action="store_true", help="every file is of one moment, as in a snapshot of the disk")
+    p.add_argument("--as-of", metavar="TIME", help="evaluation time for timeouts: ISO-8601, epoch ms, or now")
+    add_point_in_time(p)
     p.add_argument("--format", default="table", choices=("table", "json"), metavar="FORMAT", help="table, json (lines)")
     add_work(p)
     add_remote(p)
@@ -59,9 +61,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     if bool(args.paths) == (args.bootstrap_server is not None):
-        raise AuditInputError("recheck needs a PATH or --bootstrap-server H:P; give one of them")
+        raise AuditInputError("missing newer input: give a PATH or --bootstrap-server H:P")
     if args.work is not None and not args.paths:
-        raise AuditInputError("--work keeps what was read of files; give a PATH, or leave --work out")
+        raise AuditInputError("--work needs a PATH: it caches what was read of files")
     earlier, live_input = delivery.read(args.out), args.bootstrap_server is not None
     questions, notes = _questions(args.out, earlier)
     if not questions:
@@ -72,12 +74,10 @@ def run(args: argparse.Namespace) -> int:
         answers = list(newer.answers(questions, recheck.suppressed(earlier.summary)))
         unread = audit.incomplete()
         running.warn_of_empty(audit)
-    notes += ["not read: a part of the newer input"] if unread else []
+    notes += ["unreadable: part of the newer input"] if unread else []
     if live_input:
-        notes.append(
-            "not read: other partitions, and what lies before the offsets asked about; new findings: auditor live"
-        )
-    notes.append("this compares the findings of that run; for all that the newer input shows run: auditor audit")
+        notes.append("not scanned: other partitions and earlier offsets; for new findings run: auditor live")
+    notes.append("only findings of that run were compared; for all findings of the newer input run: auditor audit")
     out = utf8_stdout()
     if args.format == "json":
         out.writelines(json.dumps(answer.row(), ensure_ascii=True) + "\n" for answer in answers)
@@ -92,11 +92,11 @@ def _nothing_to_compare(earlier: Values, notes: list[str], format: str) -> int:
     """Say that the run left nothing to compare. Exit code 3 if that run could not judge all of its input."""
     complete = earlier.get("complete", True)
     if not complete:
-        notes.append("the run could not read all of its input, or found nothing to judge: audit the newer input")
+        notes.append("the earlier run had read errors or no input to check: audit the newer input")
     lines = [
-        "the run has no blocked partition, no finding in doubt and no finding at or above "
+        "the earlier run has no blocked partition, no inconclusive finding and no finding at or above "
         f"{recheck.level_of(earlier)}{' that is not suppressed' if recheck.suppressed(earlier) else ''}: "
-        "nothing was compared, and the newer input was not read",
+        "nothing was compared, and the newer input was not scanned",
         *notes,
     ]
     if format == "json":
@@ -112,7 +112,7 @@ def _questions(out: Path | str, earlier: Earlier) -> tuple[list[Question], list[
         left = recheck.uncompared(earlier.summary, earlier.findings)
     except (KeyError, TypeError, AttributeError):
         shown = user_input.shown_uri(str(out))
-        raise AuditInputError(f"{shown} holds no results that can be read; audit the older copy again") from None
+        raise AuditInputError(f"{shown}: no readable results; audit the older copy again") from None
     return asked, [f"not compared: {line}" for line in left]
 
 

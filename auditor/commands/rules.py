@@ -14,12 +14,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the command to the console script's."""
     p = commands.add_parser(
         "rules",
-        help="the catalogue of rules; with an id, all about one",
+        help="list the rules; with an id, show its page",
         epilog=examples("auditor rules", "auditor rules hanging-transaction", "auditor rules --format csv"),
     )
-    p.add_argument(
-        "id", nargs="?", metavar="ID", help="a rule's id, or that of a kind of its findings; none: a list of all"
-    )
+    p.add_argument("id", nargs="?", metavar="ID", help="id of a rule, or of a kind of its findings (default: list all)")
     p.add_argument(
         "--format", default="table", choices=OF_LISTS, metavar="FORMAT", help=f"of the list: {', '.join(OF_LISTS)}"
     )
@@ -34,7 +32,9 @@ def run(args: argparse.Namespace) -> int:
     if args.id is not None:
         rule = registry.rule_of(args.id)
         if rule is None:
-            raise AuditInputError(f"no rule named {args.id!r}{registry.meant(args.id)}; 'auditor rules' lists them")
+            raise AuditInputError(
+                f"no rule named {args.id!r}{registry.meant(args.id)}; run 'auditor rules' to list them"
+            )
         sys.stdout.write(registry.page(rule))
     elif args.format == "table":
         sys.stdout.write(registry.catalogue(rules))

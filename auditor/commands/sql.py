@@ -33,7 +33,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the command to the console script's."""
     p = commands.add_parser(
         "sql",
-        help="SQL over the decoded and derived tables, once or as a shell",
+        help="query the decoded and derived tables with SQL, once or in a shell",
         epilog=examples(
             "auditor sql 'SELECT producer_id, count(*) FROM batches_once GROUP BY 1' /var/kafka-logs",
             "auditor sql /var/kafka-logs --master 'local[*]'",
@@ -43,23 +43,23 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "words",
         nargs="+",
         metavar="[SQL] PATH",
-        help='a text such as "SELECT producer_id, count(*) FROM batches_once GROUP BY 1" (without one a shell opens), '
-        "and paths as for audit",
+        help='a query such as "SELECT producer_id, count(*) FROM batches_once GROUP BY 1" (without one: a shell), and '
+        "paths as for audit",
     )
     p.add_argument(
         "--engine",
         choices=("spark", "duckdb"),
-        help="who answers (default duckdb where it is installed and no --master is given)",
+        help="SQL engine (default: duckdb where it is installed and no --master is given, else spark)",
     )
-    p.add_argument("--format", default="table", choices=("table", "json"), help="a table for people, or JSON lines")
+    p.add_argument("--format", default="table", choices=("table", "json"), help="human-readable table, or JSON Lines")
     add_scope(p)
-    p.add_argument("--records", action="store_true", help="findings and decode_errors: look into every record too")
-    p.add_argument("--include-payload", action="store_true", help="keys and values in the table records")
-    p.add_argument("--as-of", metavar="TIME", help="clock that time-outs are judged by: ISO-8601 or epoch ms")
+    p.add_argument("--records", action="store_true", help="for findings and decode_errors: also decode every record")
+    p.add_argument("--include-payload", action="store_true", help="include keys and values in the table records")
+    p.add_argument("--as-of", metavar="TIME", help="evaluation time for timeouts: ISO-8601 or epoch ms")
     add_remote(p)
     add_master(p)
     p.add_argument(
-        "--split-size", type=int, default=DEFAULT_SPLIT_BYTES, metavar="BYTES", help="of a segment that a task reads"
+        "--split-size", type=int, default=DEFAULT_SPLIT_BYTES, metavar="BYTES", help="bytes of a segment per task"
     )
     p.set_defaults(run=sql_run)
 
@@ -95,7 +95,7 @@ def sql_run(args: argparse.Namespace) -> int:
 def _warn_of_copies_without_records(text: str, audit: Audit) -> None:
     copies = [log_dir.name for log_dir in audit.inventory.log_dirs if log_dir.copied]
     if copies and RECORDS.search(text):
-        sys.stderr.write(f"auditor: copies without payload, which have no records: {', '.join(copies)}\n")
+        sys.stderr.write(f"auditor: copies without payload have no records: {', '.join(copies)}\n")
 
 
 def split(words: list[str]) -> tuple[str | None, tuple[str, ...]]:
@@ -105,10 +105,10 @@ def split(words: list[str]) -> tuple[str | None, tuple[str, ...]]:
     """
     if not QUESTION.match(words[0]) or os.path.exists(words[0]):  # of a text too long for a name, too
         if any(TEXT.match(word) for word in words[1:]):
-            raise AuditInputError("the SQL text stands before the paths; give auditor sql TEXT PATH...")
+            raise AuditInputError("SQL text after a path: expected auditor sql TEXT PATH...")
         return None, tuple(words)
     if len(words) == 1:
-        raise AuditInputError("sql needs a PATH behind the text; give a log directory")
+        raise AuditInputError("missing PATH after the SQL text: give a log directory")
     return words[0], tuple(words[1:])
 
 
@@ -152,7 +152,7 @@ def sql_shell_run(audit: Audit, show: Callable[[pa.Table], None]) -> None:
     interactive = sys.stdin.isatty()
     if interactive:
         sys.stdout.write(
-            "SHOW TABLES lists the tables, DESCRIBE name the columns; a semicolon ends a question, exit all.\n"
+            "SHOW TABLES lists tables, DESCRIBE name lists columns. End a query with a semicolon; exit to quit.\n"
         )
     with _line_editor(audit) if interactive else contextlib.nullcontext():
         for text in questions(interactive):

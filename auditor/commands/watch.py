@@ -49,14 +49,17 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the command to the console script's."""
     p = commands.add_parser(
         "watch",
-        help="the same findings from a growing log directory, each once",
+        help="audit a growing log directory; print each finding once",
         epilog=examples("auditor watch /var/kafka-logs --out /tmp/watch --min-severity error"),
     )
     add_audit_options(p, formats=("table", "json"), clock=WALL)
     add_work(p)
-    p.add_argument("--interval", type=float, default=2.0, metavar="SECONDS", help="pause between looks")
+    p.add_argument("--interval", type=float, default=2.0, metavar="SECONDS", help="pause between rounds")
     p.add_argument(
-        "--until-idle", type=float, metavar="SECONDS", help="end when no file changed for so long (default: never)"
+        "--until-idle",
+        type=float,
+        metavar="SECONDS",
+        help="exit when no file has changed for this long (default: never)",
     )
     p.set_defaults(run=run)
 
@@ -65,13 +68,13 @@ def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit code, that of an audit of the last state."""
     for name in NOT_FOR_WATCH:
         if getattr(args, name):
-            raise AuditInputError(f"--{name} is for single runs; run 'auditor audit' for it")
+            raise AuditInputError(f"--{name} is not available in watch; run 'auditor audit'")
     if args.interval <= 0 or (args.until_idle is not None and args.until_idle < 0):
-        raise AuditInputError("--interval is above 0 and --until-idle not below 0")
+        raise AuditInputError("invalid --interval or --until-idle: expected above 0, and at least 0")
     asked = alerting(args)
     alerts.check(asked)
     if not isinstance(out := args.out, Path):
-        raise AuditInputError("watch writes as it goes; give it an --out on this machine")
+        raise AuditInputError("invalid --out: watch needs a directory on this host")
     options = audit_options(args, args.paths)
     say = _say_json if args.format == "json" else _say
     shown = printing(args).selection  # not checked: what matches nothing now may match later

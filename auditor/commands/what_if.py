@@ -23,13 +23,13 @@ def add_parser(commands: Any) -> None:
     """Add the command to the console script's."""
     p = commands.add_parser(
         "what-if",
-        help="the same history under each broker policy: refusals, and memory",
+        help="replay the history under each broker policy: rejected writes, and memory",
         epilog=examples("auditor what-if /var/kafka-logs --out /tmp/what-if"),
     )
-    p.add_argument("paths", nargs="+", metavar="PATH", help="log directory, folder above some, partition folder, URI")
     p.add_argument(
-        "--out", type=out_of, required=True, metavar="DIR", help="where results are written: a folder or URI"
+        "paths", nargs="+", metavar="PATH", help="log directory, a directory above several, partition directory or URI"
     )
+    p.add_argument("-o", "--out", type=out_of, required=True, metavar="DIR", help="output directory or URI")
     names = [name for name in CHOICES if name != AUTO]
     add_repeatable(p, "--policy", "NAME", f"only this policy: {', '.join(names)} (repeatable)", choices=names)
     p.add_argument(
@@ -37,15 +37,15 @@ def add_parser(commands: Any) -> None:
         type=int,
         default=DRAFT_WINDOW,
         metavar="N",
-        help="sequence numbers behind the newest that the draft takes for duplicates: its "
+        help="sequence numbers below the newest that the draft treats as duplicates: its "
         f"max.in.flight.sequence.number.per.connection (default: {DRAFT_WINDOW})",
     )
     add_scope(p)
-    p.add_argument("--as-of", metavar="TIME", help="clock of the audit: ISO-8601 or epoch ms")
+    p.add_argument("--as-of", metavar="TIME", help="evaluation time: ISO-8601 or epoch ms")
     add_remote(p)
     add_master(p)
-    p.add_argument("--format", default="table", choices=("table", "json"), help="what is printed")
-    p.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    p.add_argument("--format", default="table", choices=("table", "json"), help="output format: table, json")
+    p.add_argument("-q", "--quiet", action="store_true", help="print only errors")
     p.set_defaults(run=run)
 
 
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         from auditor.outputs.delivery import WHAT_IF, shown
 
         show(done.result, sys.stdout)
-        sys.stdout.write(f"\nwritten: {shown(args.out, WHAT_IF)}\n")
+        sys.stdout.write(f"\nResults: {shown(args.out, WHAT_IF)}\n")
     running.warn_of_empty(done)
     return done.exit_code()
 

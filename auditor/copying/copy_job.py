@@ -140,10 +140,10 @@ class CopyJob:
         if not self.alone:
             self.alone = True
         elif not self.begun or self.begun in self.done:
-            raise AuditFailure("the process that copies ends; what it printed last is above")
+            raise AuditFailure("the copy process has ended; its last output is above")
         else:
             left = min((one.left for one in self.done.values()), default=self.budget)
-            failed = CopyResult(failed={f"{self.begun} was not copied: that ends the process"})
+            failed = CopyResult(failed={f"{self.begun} was not copied: it ends the process"})
             self.done[self.begun] = FolderDone(self.begun, failed, left=left)
 
 
@@ -157,7 +157,7 @@ def check_apart(paths: Sequence[str], out: Path | str) -> None:
             target.is_relative_to(given) or given.is_relative_to(target)
         ):
             raise AuditInputError(
-                f"--out {shown_uri(str(out))} and {shown_uri(path)} lie in each other; give a folder elsewhere"
+                f"--out {shown_uri(str(out))} and {shown_uri(path)} contain each other; give a directory elsewhere"
             )
 
 
@@ -165,8 +165,8 @@ def check_copy(out: Path | str) -> None:
     """Errors: :class:`AuditInputError` if there is no copy that could be converted."""
     if isinstance(storage.read_head(storage.place(str(out)), COPY_README, 1), DecodeError):
         raise AuditInputError(
-            f"no PATH given, and {shown_uri(str(out))} is no copy: expected a log directory, a folder above some, or a "
-            "copy of version 1 as --out"
+            f"missing PATH, and {shown_uri(str(out))} is not a copy: expected a log directory, a directory above "
+            "several, or a copy of version 1 as --out"
         )
 
 

@@ -82,8 +82,8 @@ def stat_and_size(place: StorageLocation, name: str) -> tuple[Stat, int] | None:
 # The directories of the input.
 
 
-TEXT = "a text dump: not taken into the copy, give it beside it"
-OF_PLUGIN = "an object of a remote segment: not taken into the copy, give --remote beside it"
+TEXT = "text dump: not copied, give it besides the copy"
+OF_PLUGIN = "object of a remote segment: not copied, give --remote besides the copy"
 LISTINGS = 5  # of a directory whose files are renamed meanwhile
 # Files of segments, and complete files of the cleaner.
 OPENED = (*(f".{kind}" for kind in kafka_names.SEGMENT_KINDS), ".swap")

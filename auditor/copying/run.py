@@ -272,8 +272,8 @@ def check_owner(target: Target, log_dirs: Iterable[LogDir]) -> None:
     if in_target and not here & in_target:
         cluster, broker = min(in_target, key=str)
         raise AuditInputError(
-            f"{target.place.shown}: holds the copy of broker {broker} of cluster {cluster}, which is not in the input; "
-            "give a folder of its own"
+            f"{target.place.shown}: contains the copy of broker {broker} of cluster {cluster}, which is missing from the "
+            "input; give a separate directory"
         )
 
 
@@ -729,7 +729,7 @@ def folder_choices(finding: Values, paths: Sequence[str]) -> Iterator[set[str]]:
     own_logs = set(_logs(finding, present))
     if finding["file"] is not None and finding["topic"] not in (None, *(topic for topic, _ in own_logs)):
         where = finding["topic"] if finding["partition"] is None else f"{finding['topic']}-{finding['partition']}"
-        raise AuditInputError(f"the PATHs hold no folder of {where}; give those that the run read")
+        raise AuditInputError(f"the PATHs have no directory of {where}; give the PATHs of the run")
     coordinators = {log for log in present if log[0] in (TRANSACTION_STATE, METADATA_TOPIC)}
     internal = {log for log in present if is_internal(log[0])}
     topics = {topic for topic, _ in own_logs}

@@ -97,13 +97,13 @@ class IoSlots:
 
 README = COPY_README
 SAYS = """\
-This is no backup. No broker can start on it, and no record can be restored from it.
+This is not a backup. No broker can start on it, and no record can be restored from it.
 
-It was made by `auditor copy` of a Kafka broker's log directories, and holds what an audit needs of them: headers of
+It was made by `auditor copy` of a Kafka broker's log directories, and contains what an audit needs: headers of
 batches, markers, the records of internal topics without what is secret in them, and small files. Keys and values of
 records are not in it. To read it: auditor audit THIS-FOLDER --out DIR
 """
-NO_COPY = "{}: not empty, and no earlier copy; give a folder of its own"
+NO_COPY = "{}: not empty, and not an earlier copy; give a directory of its own"
 
 
 class Target(ABC):
@@ -192,7 +192,7 @@ class FolderTarget(Target):
             if not (out / README).is_file():
                 self._write_readme()
         except OSError as error:
-            raise AuditInputError(f"{out}: {error.strerror}; give a folder that can be written") from error
+            raise AuditInputError(f"{out}: {error.strerror}; give a writable directory") from error
 
     def scratch(self, name: str) -> Path:
         """Return the directory itself, created if missing."""
@@ -202,7 +202,7 @@ class FolderTarget(Target):
             with contextlib.suppress(FileExistsError):
                 folder.mkdir()
             if not stat.S_ISDIR(os.lstat(folder).st_mode):
-                raise OSError(0, f"{folder} is no folder")
+                raise OSError(0, f"{folder} is not a directory")
         return folder
 
     def replace(self, name: str, path: Path, file: str = LIST) -> None:
@@ -269,7 +269,7 @@ class StoreTarget(Target):
         self.place = storage.remote_place(uri)
         self.folder = results.folder(uri)._replace(patience_s=TRIAL_S)
         if not results.is_of_its_own(self.folder):
-            raise AuditInputError(f"{self.place.shown} is no store of its own; give a path or a plain URI")
+            raise AuditInputError(f"{self.place.shown} is not a separate store: give a path or a plain URI")
         self.own = Path(tempfile.mkdtemp(prefix="auditor-copy-"))  # for files that are not whole yet
         weakref.finalize(self, shutil.rmtree, self.own, ignore_errors=True)
         self.entries: dict[str, dict[str, int]] = defaultdict(dict)  # folder -> its files with their sizes
@@ -306,7 +306,7 @@ class StoreTarget(Target):
             with self._aside(size):
                 return work()
         except FileNotFoundError as error:
-            raise OSError(0, "no such bucket or folder") from error
+            raise OSError(0, "no such bucket or directory") from error
         except StoreTrouble as error:
             raise OSError(0, f"{retries.SAYS}{error.code}") from error
         except REFUSED as error:

@@ -30,11 +30,15 @@ def rate(text: str) -> int:
         return 0
     match = _RATE.fullmatch(text.strip())
     if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no speed; give one like 50MB, 200kB or 1GiB a second, or none")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a rate: expected for example 50MB, 200kB or 1GiB per second, or none"
+        )
     number, unit, binary = match.groups()
     value = float(number) * (1024 if binary else 1000) ** _POWERS[unit.lower()]
     if 0 < value < 1000:
-        raise argparse.ArgumentTypeError(f"{text!r}: less than 1 kB a second; a number alone is bytes, as in 50MB")
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: below 1 kB per second; a plain number is bytes: expected for example 50MB"
+        )
     return int(value)
 
 
@@ -45,7 +49,7 @@ def keep_time(text: str) -> int:
     """
     match = _TIME.fullmatch(text.strip())
     if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time; give one like 30d, 12h or 90m")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration: expected for example 30d, 12h or 90m")
     return int(match[1]) * _MS[match[2].lower()]
 
 

@@ -90,20 +90,19 @@ def where(row: Values) -> str:
 
 
 def blocked(holder: Open) -> str:
-    """Return what is blocked, for how long, by whom, and the LSO lag, in words."""
+    """Return the blocked partition, its duration, the blocking transaction and the LSO lag as text."""
     since = f", since {holder.began}" if holder.began else ""
     waiting = f"; LSO lag {plural(holder.waiting, 'offset')}" if holder.waiting else ""
     more = holder.row.get("more_partitions")
     further = f"; {plural(more, 'more partition')} {are(more)} blocked by it" if more else ""
-    return f"{holder.name} is blocked for {holder.age}{since}, by {holder.by}{waiting}{further}"
+    return f"{holder.name} has been blocked for {holder.age}{since}, by {holder.by}{waiting}{further}"
 
 
 def slack(news: News) -> Fields:
     """Return a Slack message: the numbers, the first findings, the resolved ones, links."""
     of = f" of {', '.join(named.name for named in news.names.values())}" if news.names else ""
-    head = clip_to(
-        f"Kafka audit{of}: {len(news.new)} new, {len(news.gone)} gone, {len(news.still)} still there", MAX_HEAD
-    )
+    changed = f"{plural(len(news.new), 'new finding')}, {len(news.gone)} resolved, {len(news.still)} unchanged"
+    head = clip_to(f"Kafka audit{of}: {changed}", MAX_HEAD)
     blocks: list[Fields] = [{"type": "header", "text": {"type": "plain_text", "text": head}}]
     for row in news.new[:SHOWN]:
         blocks += [{"type": "section", "text": {"type": "mrkdwn", "text": text}} for text in _sections(row, news)]
@@ -112,7 +111,7 @@ def slack(news: News) -> Fields:
     more = len(news.new) - SHOWN
     report = os.environ.get("AUDITOR_REPORT_URL")
     words = [f"{more} more"] if more > 0 else []
-    words += [f"as of {news.as_of}", *([f"<{news.pages}|dashboard>"] if news.pages else [])]
+    words += [f"evaluated at {news.as_of}", *([f"<{news.pages}|dashboard>"] if news.pages else [])]
     words += [f"<{report}|report>"] if report else []
     blocks.append({"type": "context", "elements": [{"type": "mrkdwn", "text": " · ".join(words)}]})
     return {"text": _escaped(head), "blocks": blocks}
@@ -127,7 +126,7 @@ def _sections(row: Values, news: News) -> list[str]:
     if row["remedy"]:
         sections.append(_remedy(row))
     if message := news.owner(row):
-        sections.append(f"For its owner:\n```{clip_to(_safe(message), MAX_PART)}```")
+        sections.append(f"Message for the owner:\n```{clip_to(_safe(message), MAX_PART)}```")
     return sections
 
 
@@ -139,7 +138,7 @@ def _named(row: Values, news: News, url: str) -> str:
 
 def _gone(news: News) -> str:
     # Resolved findings have a page, but are in no report.
-    text = "Gone:"
+    text = "Resolved:"
     for row in news.gone:
         line = f"\n{_named(row, news, news.link(row) if news.pages else '')}"
         if len(text) + len(line) > MAX_PART:
@@ -156,7 +155,7 @@ def _remedy(row: Values) -> str:
         gap = " " if message and not message.endswith("\n") else ""
         part = f"\n```{safe}```\n" if kind == "command" else f"{gap}{safe}"
         if len(message) + len(part) > MAX_PART:
-            return f"{message} … more by `auditor explain {row['fingerprint']}`"
+            return f"{message} … more: `auditor explain {row['fingerprint']}`"
         message += part
     return message
 
@@ -304,15 +303,14 @@ def check(asked: AlertOptions) -> None:
         needed, variable = CHANNELS[channel]
         if not secret(needed):
             raise AuditInputError(
-                f"--alert {channel} needs the environment variable {needed}, or {needed}_FILE with the name of a file; "
-                "set it"
+                f"--alert {channel}: {needed} is not set; set this variable, or {needed}_FILE to a file name"
             )
         if wrong := wrong_address(address(channel)):
-            raise AuditInputError(f"--alert {channel}: {variable} {wrong}; set it to the address that the service gave")
+            raise AuditInputError(f"--alert {channel}: {variable} {wrong}; set it to the URL from the service")
         if channel == "webhook":
             secret("AUDITOR_WEBHOOK_TOKEN")
     if asked.pages and (wrong := wrong_address(asked.pages)):
-        raise AuditInputError(f"--dashboard-url {wrong}; give the address of the folder that was exported to")
+        raise AuditInputError(f"--dashboard-url {wrong}; give the URL of the exported directory")
 
 
 def secret(name: str) -> str:
@@ -328,11 +326,13 @@ def secret(name: str) -> str:
         with open(file, encoding="utf-8") as opened:
             text = opened.read(MAX_SECRET + 1).strip()
     except UnicodeDecodeError:
-        raise AuditInputError(f"the file that {name}_FILE names is no text; write the secret alone into it") from None
+        raise AuditInputError(f"{name}_FILE: the file is not text; it must contain only the secret") from None
     except OSError as error:
-        raise AuditInputError(f"the file that {name}_FILE names cannot be read: {error.strerror}; check it") from None
+        raise AuditInputError(
+            f"{name}_FILE: cannot read the file: {error.strerror}; check its name and permissions"
+        ) from None
     if not text or len(text) > MAX_SECRET or not text.isprintable():
-        raise AuditInputError(f"the file that {name}_FILE names is not one line; write the secret alone into it")
+        raise AuditInputError(f"{name}_FILE: the file is not one line; it must contain only the secret")
     return text
 
 
@@ -344,15 +344,15 @@ def address(channel: str) -> str:
 def wrong_address(url: str) -> str:
     """Return why an address cannot be posted to, without the address; empty if it can."""
     if not url.isascii() or any(c.isspace() or not c.isprintable() for c in url):
-        return "has a space or a character that no URL has"
+        return "has a space or an invalid character"
     try:
         parts = urlsplit(url)
         has_port = parts.port is None or parts.port > 0  # raises ValueError where it is no number of a port
     except ValueError:
-        return "is no URL with a host and a port"
+        return "is not a URL with a host and a port"
     if parts.scheme not in ("http", "https"):
-        return "is no http or https URL"
-    return "" if parts.hostname and has_port else "is no URL with a host and a port"
+        return "is not an http or https URL"
+    return "" if parts.hostname and has_port else "is not a URL with a host and a port"
 
 
 def news(audit: Audit, asked: AlertOptions) -> News:
@@ -439,9 +439,9 @@ def send(news: News, channels: Sequence[str], *, again: bool = True) -> list[str
                 payload = slack(news) if channel == "slack" else webhook(news)
                 post(address(channel), payload, secret("AUDITOR_WEBHOOK_TOKEN") if channel == "webhook" else "")
         except AuditInputError as error:  # of a file with a secret, which was there before the work
-            failed.append(f"{channel} got no alert: {error}")
+            failed.append(f"alert to {channel} failed: {error}")
         except (OSError, ValueError, http.client.HTTPException) as error:
-            failed.append(f"{channel} got no alert: {why(error)}")
+            failed.append(f"alert to {channel} failed: {why(error)}")
     return failed
 
 
@@ -453,12 +453,12 @@ def why(error: Exception) -> str:
         return f"HTTP status {error.code}"
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(cause, TimeoutError):
-        return "no answer in time"
+        return "timed out"
     if isinstance(cause, http.client.HTTPException):
-        return "its answer is not HTTP"
+        return "invalid HTTP response"
     if isinstance(cause, OSError) and cause.errno is not None and cause.errno > 0:
         return os.strerror(cause.errno)
-    return f"its server could not be reached ({type(cause).__name__})"
+    return f"server unreachable ({type(cause).__name__})"
 
 
 def post(url: str, payload: Values, token: str = "") -> None:

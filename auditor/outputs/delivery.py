@@ -61,14 +61,14 @@ def writable(out: Path | str, inventory: Inventory | None, option: str = "--out"
     """
     where = folder(out)
     if where.uri and not is_of_its_own(where):
-        raise AuditInputError(f"{where.shown} is no store of its own; choose a path or a plain URI as {option}")
+        raise AuditInputError(f"{where.shown} is not a separate store: use a path or a plain URI for {option}")
     for what, place in evidence(inventory):
         if bool(place.uri) == bool(where.uri) and _plain(where).is_relative_to(_plain(place)):
-            raise AuditInputError(f"{where.shown} is in the {what} {place.shown}; choose an {option} outside of it")
+            raise AuditInputError(f"{where.shown} is in the {what} {place.shown}; choose an {option} outside it")
     if where.uri:
         tried(where, option, f".auditor-{uuid.uuid4().hex}")
     elif copy := next((top for top in (_plain(where), *_plain(where).parents) if (top / COPY_LIST).is_file()), None):
-        raise AuditInputError(f"{where.shown} is in the copy {copy}; choose an {option} outside of it")
+        raise AuditInputError(f"{where.shown} is in the copy {copy}; choose an {option} outside it")
     return where
 
 
@@ -103,7 +103,7 @@ def claimed(out: Path | str, inventory: Inventory | None = None) -> Iterator[Pat
         except Exception as error:  # drivers raise what they like, and the results of a whole audit are at stake
             unless_kept.pop_all()
             parts = f", and parts of tables in {target.shown}/{STAGED}" if (staged / STORED).exists() else ""
-            message = f"results cannot be copied to {target.shown}: {why(error)}; all of them are in {staged}{parts}"
+            message = f"cannot copy results to {target.shown}: {why(error)}; they are complete in {staged}{parts}"
             raise AuditFailure(message) from error
 
 
@@ -171,7 +171,7 @@ def _checked(out: Path | str, inventory: Inventory | None) -> ResultFolder:
     kinds = target.kinds(RESULTS) if target.uri else {}
     others = [name for name, kind in kinds.items() if kind == "Directory"]
     if others and MARKS.isdisjoint(kinds):
-        message = f"{target.shown} holds {', '.join(others)}, which no audit left there"
+        message = f"{target.shown} holds {', '.join(others)}, which are not results of an audit"
         raise AuditInputError(f"{message}; choose another --out")
     return target
 
@@ -242,14 +242,14 @@ def read(out: Path | str) -> Earlier:
     try:
         texts = where.get_all([SUMMARY, "findings.jsonl"])
     except (*REFUSED, StoreTrouble) as error:
-        raise AuditInputError(f"{shown} cannot be read: {why(error)}; check it and its credentials") from None
+        raise AuditInputError(f"cannot read {shown}: {why(error)}; check the path and its credentials") from None
     try:
         if None in texts:
             raise FileNotFoundError
         summary = parsed(texts[0] or b"", MOST_OF_SUMMARY)
         rows = [parsed(line) for line in (texts[1] or b"").splitlines()]
     except (ValueError, FileNotFoundError):
-        raise AuditInputError(f"{shown} holds no results of an audit; give the --out of one") from None
+        raise AuditInputError(f"{shown} has no audit results; give the --out of an audit") from None
     page = where.address("report.html")
     return Earlier([*_with_fingerprints(rows, summary)], summary, page if where.uri else Path(page).resolve().as_uri())
 

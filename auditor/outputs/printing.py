@@ -37,11 +37,11 @@ def check(audit: Audit, selection: Selection) -> None:
             raise _nothing("--broker", broker, "broker", f"one of {sorted(b for b in brokers if b is not None)}")
     for glob in selection.transactional_ids:
         if not named(_transactional_ids(audit), (glob,)):
-            raise _nothing("--transactional-id", glob, "transactional id", "another one, or a glob in quotes")
+            raise _nothing("--transactional-id", glob, "transactional id", "another name, or a glob in quotes")
     all_known = not any(row["more"] for row in audit.judged["readers"])
     for glob in selection.groups if all_known else ():
         if not named(_groups(audit), (glob,)):
-            raise _nothing("--group", glob, "group", "another one, or a glob in quotes")
+            raise _nothing("--group", glob, "group", "another name, or a glob in quotes")
 
 
 def _nothing(option: str, value: object, what: str, hint: str) -> AuditInputError:
@@ -112,7 +112,7 @@ def finding_by_fingerprint(rows: Iterable[Values], name: str) -> Values:
     matches = {row["fingerprint"]: row for row in reversed(list(rows)) if row["fingerprint"].startswith(wanted)}
     if len(matches) != 1 or not wanted:
         many = f"{len(matches)} findings have" if matches else "no finding has"
-        raise AuditInputError(f"{many} a fingerprint that begins with {wanted!r}; the audit prints them")
+        raise AuditInputError(f"{many} an ID that starts with {wanted!r}; the audit prints the IDs")
     (row,) = matches.values()
     return row
 

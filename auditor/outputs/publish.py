@@ -52,12 +52,12 @@ if TYPE_CHECKING:
 
 
 NO_RECORDS = (
-    "{} is a copy that lacks what the records of {} come to: what --records checks is not decided there "
-    "(auditor copy --records)"
+    "{} is a copy without record checks of {}: the checks of --records are inconclusive there "
+    "(use auditor copy --records)"
 )
 
 
-NO_PAGE = "<!doctype html><title>No report</title><p>The page could not be made: see unreadable in summary.json.\n"
+NO_PAGE = "<!doctype html><title>No report</title><p>The page could not be created: see unreadable in summary.json.\n"
 
 
 def publish(audit: Audit, folder: Path) -> RunReport:
@@ -473,7 +473,7 @@ def _skipped(audit: Audit, totals: LogTotals) -> list[Fields]:
     if totals.padded_first is not None:
         out.append(
             {
-                "reason": "zeros that indexes are preallocated with, and files of __cluster_metadata read apart",
+                "reason": "preallocated (empty) index space; __cluster_metadata (decoded separately)",
                 "files": totals.padded,
                 "bytes": totals.bytes["skipped"],
                 "example": totals.padded_first[1],
@@ -488,7 +488,7 @@ def _skipped(audit: Audit, totals: LogTotals) -> list[Fields]:
         files = [f"{log_dir}/{file}" for log_dir, file, _ in of_vendors]
         out.append(
             {
-                "reason": "batches of __cluster_metadata with records that Kafka does not have, a vendor's",
+                "reason": "batches of __cluster_metadata with vendor records",
                 "files": len(set(files)),
                 "bytes": sum(of_vendors.values()),
                 "example": files[0],
@@ -499,10 +499,10 @@ def _skipped(audit: Audit, totals: LogTotals) -> list[Fields]:
 
 def _not_whole(history: CoordinatorHistory) -> str:
     if missing := few(p for p in range(history.partition_count) if p not in history.complete_from):
-        return f"__transaction_state is not whole in the input; partitions missing or unreadable: {missing}"
+        return f"__transaction_state is incomplete in the input; missing or unreadable partitions: {missing}"
     if not history.count_known:
-        return "neither metadata nor settings say how many partitions __transaction_state has: some may lack"
-    return f"records of __transaction_state could not be read; partitions: {few(sorted(history.broken))}"
+        return "the partition count of __transaction_state is unknown: partitions may be missing"
+    return f"unreadable records of __transaction_state; partitions: {few(sorted(history.broken))}"
 
 
 def _notes(audit: Audit, totals: LogTotals) -> list[str]:
@@ -513,20 +513,22 @@ def _notes(audit: Audit, totals: LogTotals) -> list[str]:
         for row in audit.coverage
     ]
     if of_vendors := {error.detail.partition(": ")[2] for _, error in audit.outside if error.reason == VENDOR}:
-        notes.append(f"left out of __cluster_metadata, as a vendor's: {few(sorted(of_vendors))}")
-    notes += [f"{n} of {plural(m, 'partition')} of broker {broker} are not in the input" for broker, n, m in lacking]
+        notes.append(f"vendor records of __cluster_metadata skipped: {few(sorted(of_vendors))}")
+    notes += [
+        f"{n} of {plural(m, 'partition')} of broker {broker} are missing from the input" for broker, n, m in lacking
+    ]
     notes += [NO_RECORDS.format(log_dir, plural(n, "batch")) for log_dir, n in totals.unlooked.items() if n]
     for cluster in audit.clusters.values():
         notes += [
             f"{old.log_dir} is excluded: {old.by} is a newer copy of the same log directory ({old.why}); only logs "
-            "that the newer copy lacks are judged"
+            "missing from the newer copy are checked"
             for old in cluster.copies.superseded.values()
         ]
         if unordered := sorted(f"{topic}-{number}" for topic, number in cluster.copies.unordered):
-            notes.append(f"inconclusive, since nothing shows which copy of a directory is newer: {few(unordered)}")
-        notes += [f"the times of {log_dir} are wrong: {why}; not gone by" for log_dir, why in cluster.misread.items()]
+            notes.append(f"inconclusive, because the newer copy of a directory is unknown: {few(unordered)}")
+        notes += [f"wrong clock in {log_dir}: {why}; its times are ignored" for log_dir, why in cluster.misread.items()]
         if cluster.coordinator is None:
-            notes.append("no __transaction_state in the input: open transactions can only be judged by their age")
+            notes.append("no __transaction_state in the input: open transactions are evaluated by age only")
         elif not cluster.coordinator.covered():
             notes.append(_not_whole(cluster.coordinator))
     return sorted(set(notes))

@@ -282,22 +282,24 @@ class Newer:
             return None, ""
         copies = [log for log in self._copies[question.place] if _agree(question.cluster_id, self._cluster(log))]
         if not copies:
-            return None, "the partition is not in the newer input, or of another cluster"
+            return None, "the partition is missing from the newer input, or belongs to another cluster"
         if len({self._cluster(log) for log in copies}) > 1:
-            return None, "several clusters in the newer input have the partition, and the run does not say which it was"
+            return (
+                None,
+                "several clusters have this partition, and the earlier run does not name its cluster",
+            )
         if question.broker_id is None or self._live:
             copies = [log for log in copies if log["leader_copy"]]
         else:
             copies = [log for log in copies if log["broker_id"] == question.broker_id]
         if not copies:
-            return None, f"broker {question.broker_id} has no copy of the partition in the newer input"
+            return None, f"broker {question.broker_id} has no replica of the partition in the newer input"
         log = max(copies, key=lambda log: log["log_end"])
         if not _agree(question.topic_id, log["topic_id"]):
-            return log, "its topic was made again: the log that was asked about is gone"
+            return log, "its topic was re-created: the earlier log was deleted"
         if log["log_end"] < question.log_end:
             return log, (
-                f"its log ends at offset {log['log_end']}, where the run's ended at {question.log_end}: an older copy, "
-                "or a log that was cut off"
+                f"log end offset {log['log_end']} is below the earlier {question.log_end}: older copy or truncated log"
             )
         return log, ""
 
@@ -312,7 +314,7 @@ class Newer:
             return AnsweredQuestion(question, answer, str(same["why"]), same)
         if lacking or log is None or question.first_offset is None:
             return AnsweredQuestion(
-                question, RecheckAnswer.NOT_LOOKED, lacking or "the partition was not in the run's input"
+                question, RecheckAnswer.NOT_LOOKED, lacking or "the partition was not in the input of the earlier run"
             )
         end = self._ends.get((log["log_dir"], *question.place, question.producer_id, question.first_offset))
         if end is None:
@@ -321,11 +323,11 @@ class Newer:
         why = f"its {outcome} marker is at offset {marker_offset}"
         if holders:
             other = holders[0]
-            by = other["transactional_id"] or f"producer {other['producer_id']}"
+            by = other["transactional_id"] or f"producer id {other['producer_id']}"
             return AnsweredQuestion(
                 question,
                 RecheckAnswer.OTHER,
-                f"{why}; {by} holds the partition at offset {other['first_offset']}",
+                f"{why}; {by} now blocks the partition at offset {other['first_offset']}",
                 other,
             )
         return AnsweredQuestion(question, RecheckAnswer.OVER, why)
@@ -333,13 +335,16 @@ class Newer:
     @staticmethod
     def _unseen(question: Question, log: Values) -> str:
         if log["log_start"] > (question.first_offset or 0):
-            return f"its log begins at offset {log['log_start']} now, behind it: how it ended is gone"
-        return "its log does not have the transaction that began there: it was cut off, or is another one"
+            return f"the log now starts at offset {log['log_start']}, above it: its end was deleted"
+        return "the log has no transaction at that offset: truncated, or another log"
 
     def _of_finding(self, question: Question, now: Finding) -> AnsweredQuestion:
         if now.if_true is not None:
             return AnsweredQuestion(
-                question, RecheckAnswer.UNDECIDED, f"in doubt, {now.if_true} if true: {now.message}", finding=now
+                question,
+                RecheckAnswer.UNDECIDED,
+                f"inconclusive, {now.if_true} if confirmed: {now.message}",
+                finding=now,
             )
         fails = now.severity in self._grave
         if not fails and question.severity in self._grave:
@@ -386,13 +391,13 @@ class Newer:
             return ""
         if not question.waits:
             return (
-                "a running cluster shows neither files nor, without reading all of it, what a log had before: give a "
-                "newer copy as PATH"
+                "a running cluster shows no files and, unless all of it is read, no earlier records: give a newer copy "
+                "as PATH"
             )
         log, _ = self._log_of(question)
         if log is None or question.first_offset is None or log["log_start"] <= question.first_offset:
             return ""
-        return f"its log begins, or was read, from offset {log['log_start']} on, behind it"
+        return f"the log starts, or was read, from offset {log['log_start']}, above it"
 
 
 class _Sight:
@@ -421,7 +426,7 @@ class _Sight:
         before, now = self._newest
         if self._live or before is None or (now is not None and now >= before):
             return ""
-        return f"its newest entry that a broker wrote is of {now or 'an unknown time'}, the run's of {before}"
+        return f"its newest broker timestamp is {now or 'unknown'}; that of the earlier run is {before}"
 
     def dated(self, question: Question) -> Question:
         return replace(question, log_end=self._then_logs.get((question.cluster_id, *question.place), -1))

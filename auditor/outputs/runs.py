@@ -59,7 +59,7 @@ MARK = "auditor.commands.history.schema_version"  # in Parquet
 MANIFEST, OLD = "manifest", "manifest.json"  # how names of manifests begin; what older ones were
 UNFINISHED, RUNS, SUMMARY = "_unfinished", "runs", "summary"
 MAX_RUN_ID = 200
-NO_MANIFEST = "is no manifest of a run; remove the folder or restore it"
+NO_MANIFEST = "is not a manifest of a run; remove the directory or restore it"
 LEFT = timedelta(hours=1)  # of a publish, which takes seconds, between two of its files: longer, and it was killed
 _OURS = re.compile(rf"(.*/)?({re.escape(PARTIAL)}.*|(\w+-)?[0-9a-f]{{32}}\.(parquet|json))")
 MOVED = "another run took the files of this one for those of a killed run; run it again"
@@ -90,7 +90,7 @@ def new_run_id() -> str:
 def name_of(run_id: str) -> str:
     """Return the directory name of a run. Errors: :class:`AuditInputError` for an invalid id."""
     if not run_id or len(run_id) > MAX_RUN_ID or not run_id.isprintable():
-        raise AuditInputError(f"run id {run_id!r} will not do; give 1 to {MAX_RUN_ID} printable characters")
+        raise AuditInputError(f"invalid run id {run_id!r}: expected 1 to {MAX_RUN_ID} printable characters")
     return f"run_id={quote(run_id, safe='')}"
 
 
@@ -115,7 +115,7 @@ def publish(
         return done
     except REFUSED as error:
         full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no wrong call
-        text = f"cannot write to {target.shown}: {why(error)}; make room there, or choose another --history"
+        text = f"cannot write to {target.shown}: {why(error)}; free space there or choose another --history"
         raise (AuditFailure if full else AuditInputError)(text) from None
 
 
@@ -286,7 +286,7 @@ def _run(text: bytes | None, run_folder: str = "") -> Run | str | None:
     if not all(_is_time(time) for time in (run.created_at, run.published_at)) or not all(map(_is_inside, _paths(run))):
         return NO_MANIFEST
     if run_folder not in ("", f"run_id={quote(run.run_id, safe='')}"):
-        return f"is the manifest of run {run.run_id}; remove the folder or restore it"
+        return f"is the manifest of run {run.run_id}; remove the directory or restore it"
     return run
 
 
@@ -333,10 +333,10 @@ def content_of(history: History, cache: dict[str, Run] | None = None) -> History
         texts = _texts(where, unread)
         if not names and not where.exists():
             raise AuditInputError(
-                f"{where.shown} is no folder; 'auditor audit --history {where.shown}' keeps runs there"
+                f"{where.shown} is not a directory; store runs there with: auditor audit --history {where.shown}"
             )
     except (*REFUSED, StoreTrouble) as error:
-        raise AuditInputError(f"{where.shown} cannot be read: {why(error)}; check it and its credentials") from None
+        raise AuditInputError(f"cannot read {where.shown}: {why(error)}; check the path and its credentials") from None
     read = {
         name: text if isinstance(text, str) else _run(text, name.partition("/")[0])
         for name, text in zip(unread, texts, strict=True)
@@ -369,7 +369,7 @@ def _texts(where: ResultFolder, names: list[str]) -> list[bytes | str | None]:
         try:
             out.append(where.get(name))
         except OSError as error:
-            out.append(f"cannot be read: {why(error)}")
+            out.append(f"unreadable: {why(error)}")
     return out
 
 
@@ -429,7 +429,7 @@ class UnreadableRun(AuditInputError):
     """A table of a committed run that is missing, damaged or not of this form. ``key``: of the run."""
 
     def __init__(self, run: Run, reason: str) -> None:
-        super().__init__(f"run {run.run_id} cannot be read: {reason}; publish it again")
+        super().__init__(f"run {run.run_id} is unreadable: {reason}; publish it again")
         self.key = (run.run_id, run.published_at)
 
 
@@ -446,13 +446,13 @@ def read(history: History, run: Run, table: str, columns: list[str] | None = Non
     """
     of_run, listed = folder(history) / name_of(run.run_id), run.files.get(table, [])
     if not listed:
-        raise UnreadableRun(run, f"it kept no table {table!r}, only {few(sorted(run.files)) or 'its manifest'}")
+        raise UnreadableRun(run, f"it has no table {table!r}, only {few(sorted(run.files)) or 'its manifest'}")
     try:
         return pa.concat_tables([_part(of_run, run, file, columns) for file in listed])
     except (*REFUSED, StoreTrouble) as error:
         raise UnreadableRun(run, why(error)) from None
     except pa.ArrowException:
-        raise UnreadableRun(run, f"the files of {table} are no Parquet of one form") from None
+        raise UnreadableRun(run, f"the files of {table} are not Parquet with one schema") from None
 
 
 def _part(of_run: ResultFolder, run: Run, file: Values, columns: list[str] | None) -> pa.Table:
@@ -506,7 +506,7 @@ def summary_of(history: History, run: Run) -> Fields:
     except (*REFUSED, StoreTrouble) as error:
         raise UnreadableRun(run, why(error)) from None
     except (ValueError, TypeError):
-        raise UnreadableRun(run, "its summary is no JSON") from None
+        raise UnreadableRun(run, "its summary is not JSON") from None
     return summary
 
 
@@ -710,9 +710,7 @@ def unchecked(shelf: Shelf, earlier: Sequence[Run], run: Run) -> tuple[str, dict
     unseen = {**dict(_unseen_still(shelf, of_cluster, run)), **changes_of(shelf, of_cluster, run).unseen}
     grave = {name: was.run.run_id for name, was in unseen.items() if was.severity in GRAVE}
     many = len(grave)
-    text = (
-        f"{plural(many, 'critical or error finding')} of earlier runs {'was' if many == 1 else 'were'} not looked for"
-    )
+    text = f"{plural(many, 'critical or error finding')} of earlier runs not checked"
     return "; ".join(filter(None, (is_partial(alike, run), text if many else ""))), grave
 
 
@@ -727,7 +725,7 @@ def _unseen_still(shelf: Shelf, earlier: Sequence[Run], run: Run) -> Iterator[tu
 
 
 def is_partial(earlier: Sequence[Run], run: Run) -> str:
-    """Return why a run does not cover all that the runs of its group before it saw; empty if it does."""
+    """Return why a run covers less than the earlier runs of its group; empty if it covers the same."""
     return _partly([past.facts for past in earlier[-LATELY:]], run.facts)
 
 
@@ -735,20 +733,20 @@ def _partly(then: Sequence[Values], now: Values) -> str:
     if reason := now.get("unreadable"):
         return str(reason)
     if not now.get("complete", True):
-        return "part of the input could not be read"
+        return "part of the input is unreadable"
     lacks = sorted({name for facts in then for name in _lacks(now, facts)})
-    return f"the input lacks {few(lacks)}, which an earlier run had" if lacks else ""
+    return f"{few(lacks)} missing from the input (present in an earlier run)" if lacks else ""
 
 
 def why_unseen(shelf: Shelf, run: Run, was: KeptFinding) -> str:
-    """Return why a finding that a run lacks may still be there; empty if it is gone.
+    """Return why a finding that a run lacks may still exist; empty if it is resolved.
 
     A missing log was deleted if the run has all logs of the metadata; else it may not have been copied.
     """
     facts = run.facts
     if scope_of(run) not in ("", scope_of(was.run)):
         if _IN_PART.search(scope_of(run)):
-            return "it looked only for a part"
+            return "only part of the input or rules was checked"
         facts = facts | {"all_logs": None}
     return why_unseen_by_facts(was.run.facts, facts, was.log, lambda: shelf.logs_less(was.run, run))
 
@@ -761,9 +759,9 @@ def why_unseen_by_facts(then: Values, now: Values, log: Log, lacking: Callable[[
         return why
     less = lacking()
     if log in less:
-        return "the input lacks the log, which an earlier run had"
+        return "the log is missing from the input (present in an earlier run)"
     names = few(sorted(f"{topic}-{number}" for _, topic, number in less if topic in INTERNAL))
-    return f"the input lacks {names}, which an earlier run had" if names else ""
+    return f"{names} missing from the input (present in an earlier run)" if names else ""
 
 
 def _since_whole(shelf: Shelf, earlier: Sequence[Run], run: Run) -> Sequence[Run]:

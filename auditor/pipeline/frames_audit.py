@@ -107,9 +107,9 @@ def _filled(batch: pa.RecordBatch) -> pa.RecordBatch:
             try:
                 column = column.cast(field.type)
             except pa.ArrowInvalid as error:
-                raise AuditInputError(f"column {field.name} of the frame has what no batch has: {error}") from None
+                raise AuditInputError(f"column {field.name} of the frame has an invalid value: {error}") from None
         if field.name in OFFSETS and (pc.max(column).as_py() or 0) == NO_OFFSET:
-            raise AuditInputError(f"column {field.name} of the frame has what no batch has: offset {NO_OFFSET}")
+            raise AuditInputError(f"column {field.name} of the frame has an invalid value: offset {NO_OFFSET}")
         none = (OPTIONAL | UNNAMED).get(field.name)
         columns.append(column if none is None else pc.fill_null(column, pa.scalar(none, field.type)))
     return pa.RecordBatch.from_arrays(columns, names=COLUMNS.names)

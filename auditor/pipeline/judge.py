@@ -160,14 +160,14 @@ def _notes(replica: ReplicaFacts) -> list[str]:
     if count := replica.unverified_batches:
         notes.append(
             f"{name}: checksums of {plural(count, 'batch')} in {replica.log_dir} were not verified when it was copied: "
-            "what rests on them is not proved, and damage in them is not seen (auditor copy --checksums all)"
+            "findings about them are not proved, and damage is not detected (use auditor copy --checksums all)"
         )
     if replica.breaks_off:
         live = "the log was not read to its end"
         what = live if replica.live else "the dump breaks off before the log ends"
-        notes.append(f"{name}: {what}, so nothing is said of its end")
+        notes.append(f"{name}: {what}, so its end is not checked")
     if replica.may_be_cleaned and not replica.topic.startswith("__"):
-        notes.append(f"{name}: text does not show whether the topic is compacted, so its holes are taken for cleaning")
+        notes.append(f"{name}: text does not show whether the topic is compacted: its offset gaps count as compaction")
     return notes
 
 

@@ -397,10 +397,10 @@ class ClusterReading:
         last, most, empty = None, PIECE, 0
         while reader.next_offset < reader.live.end:
             if self.budget.spent:
-                return last, "the byte budget is spent (--max-bytes)"
+                return last, "read limit reached (--max-bytes)"
             answer = self.cluster.fetch(log, reader.next_offset, most)
             if answer is None:
-                return last, "the broker does not answer"
+                return last, "the broker does not respond"
             last = answer
             self.budget.take(len(answer.data))
             if not answer.data:
@@ -438,17 +438,19 @@ class ClusterReading:
     def _report_unread(self, unread: Iterable[PartitionMetadata]) -> None:
         for log in unread:
             why = "has no leader" if log.leader < 0 else f"broker {log.leader} does not show its offsets"
-            self.notes.append(f"not read: {log.topic}-{log.partition}: {why}")
+            self.notes.append(f"unreadable: {log.topic}-{log.partition}: {why}")
         option = "since" if self.options.since else "from"
         for facts in self.facts:
             start = self.begins(facts)
             if facts.log_start > start:
                 name = f"{facts.topic}-{facts.partition}"
-                self.notes.append(f"{name}: offsets {start} to {facts.log_start - 1} were not read (--{option})")
+                self.notes.append(f"{name}: offsets {start} to {facts.log_start - 1} were not scanned (--{option})")
         for (about, why), times in Counter(self.cluster.failures).items():
             where = "" if about is None else f"{about[0]}-{about[1]}: "
             self.notes.append(f"not answered: {where}{why}" + (f" ({times} times)" if times > 1 else ""))
-        self.notes.append("a cluster shows no segments, indexes, snapshots and checkpoints: nothing is said of them")
+        self.notes.append(
+            "a running cluster shows no segments, indexes, snapshots and checkpoints: they are not checked"
+        )
 
 
 # Audit of a reading.
@@ -471,7 +473,7 @@ class LiveAudit(Audit):
         with self.step("read the cluster"), Tables(self.options, self.folder) as tables:
             self._reading.run(tables.watch)
         if not self._reading.brokers:
-            raise AuditInputError("the cluster does not list its topics; check what this user may describe")
+            raise AuditInputError("the cluster does not list its topics; check the Describe permissions of this user")
         return self._reading
 
     @cached_property
@@ -532,7 +534,7 @@ class LiveAudit(Audit):
             finding.file = finding.position = None
         self._ended = {(f.topic, f.partition, f.producer_id, f.offset) for f in ended}
         if ended:
-            note = f"ended since, though open while the cluster was read: {plural(len(ended), 'transaction')}"
+            note = f"completed while the cluster was scanned: {plural(len(ended), 'transaction')}"
             self.inventory = dataclasses.replace(self.inventory, notes=(*self.inventory.notes, note))
         return [finding for finding in findings if finding not in ended]
 

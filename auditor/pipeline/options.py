@@ -86,22 +86,22 @@ class AuditOptions:
 
     def __post_init__(self) -> None:
         if self.policy not in CHOICES:
-            raise AuditInputError(f"no policy named {self.policy!r}; one of {', '.join(CHOICES)}")
+            raise AuditInputError(f"invalid --policy {self.policy!r}: expected one of {', '.join(CHOICES)}")
         if self.fail_on not in LEVELS:
-            raise AuditInputError(f"--fail-on {self.fail_on!r} is no severity; one of {', '.join(LEVELS)}")
+            raise AuditInputError(f"invalid --fail-on {self.fail_on!r}: expected one of {', '.join(LEVELS)}")
         if self.split_size < 1 << 16:
-            raise AuditInputError("--split-size is below 65536 bytes; give a larger one")
+            raise AuditInputError("invalid --split-size: expected at least 65536 bytes")
         if self.max_findings < 1:
-            raise AuditInputError("--max-findings is at least 1")
+            raise AuditInputError("invalid --max-findings: expected at least 1")
         if self.resume and self.work is None:
-            raise AuditInputError("--resume goes on in a folder of facts; give --work DIR too")
+            raise AuditInputError("--resume needs --work DIR")
         if self.history_format not in HISTORY_FORMATS:
             expected = " or ".join(HISTORY_FORMATS)
             raise AuditInputError(f"invalid --history-format {self.history_format!r}: expected {expected}")
         if self.history_format == DELTA:
             require("deltalake")
         if self.run_id is not None and self.history is None:
-            raise AuditInputError("--run-id names a run that is kept; give --history DIR too")
+            raise AuditInputError("--run-id needs --history DIR")
 
     @property
     def scope(self) -> Scope:
@@ -140,9 +140,7 @@ def folder_of(text: str) -> Path:
     """Return the local directory that an option names. Errors: :class:`AuditInputError` for a URI."""
     folder = out_of(text)
     if not isinstance(folder, Path):
-        raise AuditInputError(
-            f"{user_input.shown_uri(text)} is a URI, where only a folder of this machine will do; give a path"
-        )
+        raise AuditInputError(f"{user_input.shown_uri(text)} is a URI: expected a directory on this host")
     return folder
 
 
@@ -153,9 +151,7 @@ def parse_time(text: str) -> int:
     if (number := parse_int(text)) is not None:
         return number
     if (moment := moment_ms(text)) is None:
-        raise AuditInputError(
-            f"{text!r} is no time; give ISO-8601 such as 2026-11-21T04:00:00Z, epoch milliseconds or now"
-        )
+        raise AuditInputError(f"invalid --as-of {text!r}: expected ISO-8601 (2026-11-21T04:00:00Z), epoch ms, or now")
     return moment
 
 
@@ -164,14 +160,14 @@ def limits_of(
 ) -> Limits:
     """Return the limits with those that a caller may set. Errors: :class:`AuditInputError` for one that is too low."""
     if max_batch_bytes < 1 << 10 or max_batch_ratio < 1:
-        raise AuditInputError("--max-batch-bytes is at least 1024 and --max-batch-ratio at least 1")
+        raise AuditInputError("invalid --max-batch-bytes or --max-batch-ratio: expected at least 1024 and 1")
     return DEFAULT_LIMITS._replace(max_batch_bytes=max_batch_bytes, max_batch_ratio=max_batch_ratio)
 
 
 def check_window(duplicate_window: int) -> None:
     """Raise ``AuditInputError`` for a duplicate window of the draft that is not below half of all sequence numbers."""
     if not 0 < duplicate_window < SEQUENCES // 2:
-        raise AuditInputError(f"a duplicate window is from 1 to {SEQUENCES // 2 - 1} sequence numbers")
+        raise AuditInputError(f"invalid --duplicate-window: expected 1 to {SEQUENCES // 2 - 1} sequence numbers")
 
 
 # Baseline: the file of accepted findings, with reason, author and last day.
@@ -268,11 +264,11 @@ def compare(
 def _over(entry: AcceptedFinding, severity: str, as_of_ms: int) -> str:
     """Why an entry does not apply to its finding any more; empty where it does."""
     if SEVERITIES.index(severity) < SEVERITIES.index(entry.severity):
-        return f"accepted as {entry.severity}, now {severity}"
+        return f"suppressed as {entry.severity}, now {severity}"
     if entry.until is not None:
         end = datetime.datetime.combine(entry.until + datetime.timedelta(days=1), datetime.time(), datetime.UTC)
         if as_of_ms >= end.timestamp() * 1000:
-            return f"accepted until {entry.until.isoformat()}"
+            return f"expired on {entry.until.isoformat()}"
     return ""
 
 
@@ -281,24 +277,24 @@ def read_baseline(path: Path) -> Baseline:
     try:
         content = parsed(path.read_bytes())
     except OSError as error:
-        raise AuditInputError(f"cannot read {path}: {error.strerror}; 'auditor baseline' writes one") from None
+        raise AuditInputError(f"cannot read {path}: {error.strerror}; create one with 'auditor baseline'") from None
     except ValueError as error:
-        raise AuditInputError(f"{path} is no baseline: {error}; 'auditor baseline' writes one") from None
+        raise AuditInputError(f"{path} is not a baseline: {error}; create one with 'auditor baseline'") from None
     rows = content.get(KEY) if isinstance(content, dict) else None
     if not isinstance(rows, list):
-        raise AuditInputError(f"{path} is no baseline: it has no list {KEY!r}; 'auditor baseline' writes one")
+        raise AuditInputError(f"{path} is not a baseline: it has no list {KEY!r}; create one with 'auditor baseline'")
     entries = [_entry(row, f"{path}: entry {number}") for number, row in enumerate(rows, 1)]
     return Baseline(str(path), {entry.fingerprint: entry for entry in entries})
 
 
 def _entry(row: object, place: str) -> AcceptedFinding:
     if not isinstance(row, dict) or not _FINGERPRINT.fullmatch(str(row.get("fingerprint"))):
-        raise AuditInputError(f"{place} has no fingerprint of 64 hex digits; 'auditor baseline' writes them")
+        raise AuditInputError(f"{place} has no fingerprint of 64 hex digits; create entries with 'auditor baseline'")
     if row.get("severity") not in SEVERITIES:
-        raise AuditInputError(f"{place}: severity is one of {', '.join(SEVERITIES)}")
+        raise AuditInputError(f"{place}: invalid severity: expected one of {', '.join(SEVERITIES)}")
     for name in ("reason", "who"):
         if not isinstance(row.get(name), str) or not row[name].strip():
-            raise AuditInputError(f"{place} has no {name}; say it, for whoever reads it next")
+            raise AuditInputError(f"{place} has no {name}; add it")
     until = row.get("until")
     return AcceptedFinding(
         row["fingerprint"],
@@ -315,7 +311,7 @@ def parse_day(text: object, place: str) -> datetime.date:
     try:
         return datetime.date.fromisoformat(str(text))
     except ValueError:
-        raise AuditInputError(f"{place}: {text!r} is no day; write it as 2026-12-31") from None
+        raise AuditInputError(f"invalid {place} {text!r}: expected a date such as 2026-12-31") from None
 
 
 def text_of(entries: Iterable[AcceptedFinding]) -> str:

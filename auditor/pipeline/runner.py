@@ -482,8 +482,8 @@ class Replicas:
         if NOT_SHARED in damaged:
             damaged.remove(NOT_SHARED)
             self.notes.append(
-                "--work is not there where partitions are read: nothing was kept; give a URI or a mount that all "
-                "machines share"
+                "--work does not exist where partitions are read: nothing was cached; give a URI or a mount that all "
+                "hosts share"
             )
         if damaged:
             from auditor.pipeline.work_folder import HALF, WorkFolderContent
@@ -672,7 +672,7 @@ def work_folder_of(options: AuditOptions) -> WorkFolder | None:
 
     work = WorkFolder(options.work)
     if options.resume and not work.is_begun():
-        raise AuditInputError("--work holds nothing to resume; check its path, or leave --resume out")
+        raise AuditInputError("--work is empty: nothing to resume; check the path or omit --resume")
     return work
 
 

@@ -269,11 +269,11 @@ def _memory(broker: Fields) -> Finding:
 
 def _notes(text_folders: int, scope: str) -> list[str]:
     notes = [
-        "logs hold accepted batches only: what was really refused or retried is not seen, and neither are restarts",
+        "logs have accepted batches only: real rejections, retries and restarts are not visible",
         f"state sizes are estimates: {BYTES_A_PRODUCER} bytes a producer and {BYTES_A_BATCH} a cached batch",
     ]
     if scope:
         notes.append(scope)
     if text_folders:
-        notes.append(f"left out, for want of sizes and settings: {plural(text_folders, 'folder')} of text dumps")
+        notes.append(f"skipped (no sizes and settings): {plural(text_folders, 'folder')} of text dumps")
     return notes

@@ -86,7 +86,7 @@ LOGS_LEFT_OUT = "no segment files in the input: the copy excluded the .log files
 NO_SEGMENTS_OF = "no segment files of cluster {} in the input (.log), or only empty ones"
 NO_TOPICS = EmptyInput("no topics yet: the cluster's metadata has none", is_new=True)
 NOTHING_VISIBLE = EmptyInput("no partitions visible: empty cluster, or missing Describe permission")
-NOTHING_READABLE = EmptyInput("no visible partition could be read: see the notes")
+NOTHING_READABLE = EmptyInput("all visible partitions are unreadable: see the notes")
 
 
 def of_directories(
@@ -561,7 +561,7 @@ class JudgedAudit(ReadAudit):
         options = self.options
         for name in (*options.rules, *options.skip_rules):
             if not registry.named(name):
-                raise AuditInputError(f"no rule named {name!r}{registry.meant(name)}; 'auditor rules' lists them")
+                raise AuditInputError(f"no rule named {name!r}{registry.meant(name)}; run 'auditor rules' to list them")
         wanted, skipped = (
             {k.id for n in names for k in registry.named(n)} for names in (options.rules, options.skip_rules)
         )
@@ -574,7 +574,9 @@ class JudgedAudit(ReadAudit):
             and (options.records or not kind.records)
         ]
         if (options.rules or options.skip_rules) and not chosen:
-            raise AuditInputError("--rule and --skip-rule leave no rule to run; some need --records ('auditor rules')")
+            raise AuditInputError(
+                "--rule and --skip-rule exclude all rules; some rules need --records (see 'auditor rules')"
+            )
         return chosen
 
     @cached_property
@@ -668,7 +670,7 @@ class JudgedAudit(ReadAudit):
 
     def look(self, subject: str, make: Callable[[], Made], otherwise: Any) -> Made:
         """Return what ``make`` returns, which no finding rests on; where it fails, ``otherwise``, with a read error."""
-        return attempt(self.failures, f"{subject} could not be made", make, otherwise)
+        return attempt(self.failures, f"{subject} failed", make, otherwise)
 
     @cached_property
     def _begun_inside(self) -> set[tuple[str | None, int | None]]:
@@ -751,7 +753,7 @@ class Audit(JudgedAudit):
         """
         name = derived_tables.FORMERLY.get(name, name)
         if name not in derived_tables.NAMES:
-            raise AuditInputError(f"no table named {name!r}; one of {', '.join(derived_tables.NAMES)}")
+            raise AuditInputError(f"no table named {name!r}: expected one of {', '.join(derived_tables.NAMES)}")
         _ = self.inventory
         self.ready()
         return self.runner.table(self, name)

@@ -32,7 +32,7 @@ from auditor.replay.task import POINT, KeptPoints, KeptTask, ReplicaTask, Sharin
 
 FORM = "5"  # of what is stored; another one is not read
 KEY, FACTS, BEGUN = "key", ".arrow", ".begun"
-HALF, OLDER, FOREIGN = "half-written or damaged", "of another release", "no audit's"  # what is left alone, and why
+HALF, OLDER, FOREIGN = "half-written or damaged", "of another release", "not of an audit"  # what is left alone, and why
 META = {b"form": FORM.encode(), b"program": b"kafka-log-auditor facts"}
 SCHEMA = pa.schema([("identities", pa.list_(pa.binary(32))), ("facts", pa.large_binary())], metadata=META)
 AnyTask = ReplicaTask | TextTask

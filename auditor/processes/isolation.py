@@ -209,7 +209,7 @@ class Pool:
         with contextlib.suppress(OSError, EOFError):
             socket.send_fds(line, [what], [one.fileno() for one in given])
             return MessageSocket(line).hear()
-        raise RuntimeError("the process that starts readers is gone; what it printed last is above")
+        raise RuntimeError("the process that starts readers has ended; its last output is above")
 
     def _worker(self) -> _Worker:
         if self._idle:
@@ -371,7 +371,7 @@ class _Job:
         """Refuse the file that was open at a death, or the whole task where that did not help."""
         refused = self.of_task.setdefault(task, {})
         if ALL in refused:
-            raise RuntimeError(f"the process that reads ends ({ending}) whatever is left out")
+            raise RuntimeError(f"the reader process ends ({ending}) whatever file is excluded")
         path = ALL if file in refused or len(refused) >= MAX_REFUSED else file
         refused[path] = KILLS + ending
         if path != ALL:
@@ -380,5 +380,5 @@ class _Job:
 
 def _ending(status: int, patience_s: float) -> str:
     if status == -signal.SIGALRM:
-        return f"takes more than {patience_s:.0f} s"
+        return f"takes longer than {patience_s:.0f} s"
     return f"ends the process: {signal.Signals(-status).name if status < 0 else f'exit status {status}'}"

@@ -179,7 +179,9 @@ def wait_for(url: str, say: Callable[[str], None]) -> None:
     try:
         builder = DefaultChannelBuilder(url)
     except ValueError:  # PySparkValueError is one, too; both may quote a token
-        raise AuditInputError(f"{url.partition(';')[0]} is no server of Spark Connect's; give sc://HOST:PORT") from None
+        raise AuditInputError(
+            f"{url.partition(';')[0]} is not a Spark Connect server: expected sc://HOST:PORT"
+        ) from None
     channel = builder.toChannel()
     ready = grpc.channel_ready_future(channel)
     try:
@@ -187,8 +189,8 @@ def wait_for(url: str, say: Callable[[str], None]) -> None:
             say(f"waiting for Spark at {builder.endpoint}, {WAIT_S} s at most")
             if not _within(ready, WAIT_S - SILENT_S):
                 raise AuditInputError(
-                    f"no Spark Connect server answers at {builder.endpoint} within {WAIT_S} s; start one there, or "
-                    "give another --master"
+                    f"no Spark Connect server responds at {builder.endpoint} within {WAIT_S} s; start one, or "
+                    "use another --master"
                 )
     finally:
         ready.cancel()
@@ -257,11 +259,9 @@ def require_java() -> None:
     """Raise :class:`AuditInputError` with a hint if there is no Java that Spark 4 runs on."""
     java = find_java()
     if java is None:
-        raise AuditInputError("no Java found; install Java 17 or 21, or point JAVA_HOME at it ('make setup' says how)")
+        raise AuditInputError("Java not found: install Java 17 or 21, or set JAVA_HOME (see 'make setup')")
     if (version := java_version(java)) < 17:
-        raise AuditInputError(
-            f"Spark needs Java 17 or 21, but {java} is Java {version}; point JAVA_HOME at a newer one"
-        )
+        raise AuditInputError(f"Spark needs Java 17 or 21, but {java} is Java {version}; set JAVA_HOME to a newer one")
 
 
 def machine_bytes() -> int:

@@ -50,7 +50,7 @@ AHEAD = ("auditor.spark.jobs", "pandas")
 
 
 COMPILED = (
-    "Python workers compiled code before they read, which takes each of them a minute; 'make env' packs it for "
+    "Python workers compiled native code first, a minute each; to avoid it pack the code with 'make env' for "
     "--archives (docs/spark.md)"
 )
 

@@ -38,7 +38,7 @@ def properties(path: Path) -> dict[str, str]:
     try:
         text = path.read_bytes().decode("latin-1")
     except OSError:
-        raise AuditInputError(f"cannot read {path}; --command-config takes a file of Java client properties") from None
+        raise AuditInputError(f"cannot read {path}: --command-config expects a Java client properties file") from None
     values: dict[str, str] = {}
     for line in logical_lines(text):
         key, value = split_property(line.text)
@@ -90,7 +90,7 @@ def trust(context: ssl.SSLContext, certificates: bytes, where: str) -> None:
         context.load_verify_locations(cadata=_in_lines(certificates).decode("ascii"))
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as Java: not only roots are trusted
     except (ssl.SSLError, ValueError):
-        raise AuditInputError(f"{where} holds no certificates that can be read") from None
+        raise AuditInputError(f"{where} has no readable certificates") from None
 
 
 def identify(context: ssl.SSLContext, chain: bytes, password: str | None, where: str) -> None:
@@ -209,20 +209,18 @@ def connection(path: Path) -> Fields:
     """
     given = properties(path)
     if unknown := sorted(given.keys() - UNDERSTOOD - IGNORED):
-        raise AuditInputError(
-            f"{path}: {unknown[0]} is not understood; auditor live knows {', '.join(sorted(UNDERSTOOD))}"
-        )
+        raise AuditInputError(f"{path}: {unknown[0]} is not supported: expected {', '.join(sorted(UNDERSTOOD))}")
     given = {name: value.strip() for name, value in given.items()}
     protocol = given.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
-        raise AuditInputError(f"{path}: security.protocol is one of {', '.join(PROTOCOLS)}")
+        raise AuditInputError(f"{path}: invalid security.protocol: expected {', '.join(PROTOCOLS)}")
     settings: Fields = {"security_protocol": protocol}
     if "client.id" in given:
         settings["client_id"] = given["client.id"]
     if "request.timeout.ms" in given:
         timeout = setting_number(given["request.timeout.ms"])
         if timeout is None:
-            raise AuditInputError(f"{path}: request.timeout.ms is a whole number of ms")
+            raise AuditInputError(f"{path}: invalid request.timeout.ms: expected a whole number of ms")
         settings["request_timeout_ms"] = timeout
     if protocol.startswith("SASL"):
         settings |= _sasl(path, given)
@@ -234,12 +232,12 @@ def connection(path: Path) -> Fields:
 def _sasl(path: Path, given: dict[str, str]) -> dict[str, str]:
     mechanism = given.get("sasl.mechanism", "GSSAPI").upper()
     if mechanism not in LOGINS:
-        raise AuditInputError(f"{path}: sasl.mechanism {mechanism} is not supported; {', '.join(LOGINS)} are")
+        raise AuditInputError(f"{path}: sasl.mechanism {mechanism} is not supported: expected {', '.join(LOGINS)}")
     text = given.get("sasl.jaas.config")
     credentials = login(text) if text is not None else None
     if credentials is None:
         raise AuditInputError(
-            f"{path}: sasl.jaas.config is missing, or no line such as {LOGINS[mechanism]} required ...;"
+            f"{path}: sasl.jaas.config is missing or invalid: expected a line such as {LOGINS[mechanism]} required ...;"
         )
     if credentials.module != LOGINS[mechanism]:
         raise AuditInputError(
@@ -261,7 +259,7 @@ def _sasl(path: Path, given: dict[str, str]) -> dict[str, str]:
 def _kerberos(path: Path, given: dict[str, str], options: dict[str, str]) -> dict[str, str]:
     # kafka-python uses the ticket cache; only Java could open a keytab.
     if options.get("useKeyTab", "").lower() == "true":
-        raise AuditInputError(f"{path}: a keytab is not opened here; run kinit with it, and set useTicketCache=true")
+        raise AuditInputError(f"{path}: keytabs are not supported: run kinit with it, and set useTicketCache=true")
     service = given.get("sasl.kerberos.service.name", options.get("serviceName"))
     if not service:
         raise AuditInputError(f"{path}: sasl.kerberos.service.name is missing")
@@ -272,7 +270,7 @@ def _tls(path: Path, given: dict[str, str]) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     algorithm = given.get("ssl.endpoint.identification.algorithm", "https")
     if algorithm.lower() not in ("https", ""):
-        raise AuditInputError(f"{path}: ssl.endpoint.identification.algorithm is https, or empty")
+        raise AuditInputError(f"{path}: invalid ssl.endpoint.identification.algorithm: expected https or empty")
     context.check_hostname = bool(algorithm)
     _versions(context, path, given)
     _trusted(context, given)
@@ -284,7 +282,7 @@ def _versions(context: ssl.SSLContext, path: Path, given: dict[str, str]) -> Non
     listed = given.get("ssl.enabled.protocols", "TLSv1.2,TLSv1.3").split(",")
     versions = [VERSIONS[name.strip()] for name in listed if name.strip() in VERSIONS]
     if not versions or given.get("ssl.protocol", "TLSv1.3") not in ("TLS", *VERSIONS):
-        raise AuditInputError(f"{path}: ssl.protocol and ssl.enabled.protocols: of {', '.join(VERSIONS)}")
+        raise AuditInputError(f"{path}: invalid ssl.protocol or ssl.enabled.protocols: expected {', '.join(VERSIONS)}")
     context.minimum_version, context.maximum_version = min(versions), max(versions)
 
 

@@ -162,7 +162,7 @@ class LiveCluster:
                 if not getattr(error, "retriable", True):
                     break
             except MALFORMED as error:
-                problem = f"its answer cannot be read ({type(error).__name__})"
+                problem = f"unreadable response ({type(error).__name__})"
                 break
         self.failures.append((None, f"{about}: {problem}"))
         return None
@@ -410,6 +410,6 @@ def _login(bootstrap: str, error: KafkaError, config: Fields) -> str:
     if secret := config.get("sasl_plain_password"):
         reason = reason.replace(str(secret), "***")
     return (
-        f"the cluster at {bootstrap} refused the login by {config.get('sasl_mechanism')}, and it was not tried again "
-        f"({reason}); check user name, password and mechanism"
+        f"the cluster at {bootstrap} rejected the login with {config.get('sasl_mechanism')} (not "
+        f"retried: {reason}); check user name, password and mechanism"
     )

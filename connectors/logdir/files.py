@@ -379,7 +379,7 @@ class Naming:
 # Cluster, broker, checkpoints and settings of a log directory.
 
 
-JUDGED = "; what depends on it is judged by Kafka's default, or not at all"
+JUDGED = "; checks that need it use Kafka's default, or are skipped"
 
 
 class Identity(NamedTuple):
@@ -417,11 +417,11 @@ def identify(place: StorageLocation, log_dir: str, small: dict[str, int], limits
     if meta and meta.broker_id is not None:
         return Identity(meta, meta.broker_id, kafka_names.META, checkpoints, frozenset(whole), errors, "")
     digits = kafka_names.trailing_digits(place.name)
-    source, detail = ("none", "no broker id: neither meta.properties nor its name gives one")
+    source, detail = ("none", "no broker id: not in meta.properties, nor in the directory name")
     if digits is not None:
         source, detail = (
             "folder name",
-            f"broker id {digits} taken from the folder's name, for want of meta.properties",
+            f"no meta.properties; using broker id {digits} from the directory name",
         )
     return Identity(meta, digits, source, checkpoints, frozenset(whole), errors, f"{log_dir}: {detail}")
 
@@ -439,7 +439,7 @@ def read_settings(where: StorageLocation, file: str, size: int) -> tuple[BrokerS
     settings = sort_out({key: value for key, value in sorted(values.items()) if may_show(key)}, OF_BROKERS)
     errors = [error._replace(reason="bad_setting") for error in wrong]
     for key in sorted(settings.refused):
-        errors.append(DecodeError(file, 0, size, "bad_setting", f"{key} has a value that no broker takes{JUDGED}"))
+        errors.append(DecodeError(file, 0, size, "bad_setting", f"{key} has an invalid value{JUDGED}"))
     unknown = settings.refused | settings.elsewhere | frozenset(set(OF_BROKERS) - set(values) if wrong else ())
     broker_id = parse_int(values.get("node.id", values.get("broker.id", "")).strip(), 32)
     return BrokerSettings(file, size, broker_id, settings.known, unknown, settings.elsewhere), errors
@@ -464,7 +464,7 @@ def configure(log_dirs: Iterable[LogDir], settings: Iterable[tuple[StorageLocati
 def from_elsewhere(settings: BrokerSettings) -> str:
     """The note that some settings refer to a source outside their file."""
     names = ", ".join(sorted(settings.elsewhere))
-    return f"{settings.file} takes {names} from elsewhere, which is not in the input{JUDGED}"
+    return f"{settings.file} takes {names} from a source that is missing from the input{JUDGED}"
 
 
 def in_two_places(log_dirs: Iterable[LogDir]) -> list[str]:
@@ -522,10 +522,10 @@ def small_files(small: dict[str, int]) -> tuple[DataFile, ...]:
 # Source: kafka.log.LogLoader.removeTempFilesAndCollectSwapFiles and completeSwapOperations.
 
 
-DELETED = "already deleted, waiting for removal"
-CLEANED = "unfinished output of a compaction: dropped at start-up"
-SWAP_DROPPED = "replacement from an unfinished compaction: dropped at start-up"
-REPLACED = "replaced by a compacted segment: dropped at start-up"
+DELETED = "deleted, to be removed by the broker"
+CLEANED = "unfinished compaction output: removed at startup"
+SWAP_DROPPED = "replacement from an unfinished compaction: removed at startup"
+REPLACED = "replaced by a compacted segment: removed at startup"
 UNFINISHED = "unfinished snapshot"
 DROPPED = {"deleted": DELETED, "cleaned": CLEANED, "part": UNFINISHED}
 

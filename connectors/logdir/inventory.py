@@ -58,20 +58,20 @@ from auditor.connectors.text.lines import HEAD_BYTES, sniff
 # broker. Directories of text dumps and of lone files count as log directories too.
 
 
-REMOTE_CACHE = "cache of the tiered storage's indexes"
-UNKNOWN = "no file of Kafka's and no known text dump"
-LINKED_DATA = "a symbolic link, which is not followed: give the folder that it leads to as a PATH"
-LINK_WITHIN = "symbolic link to what is read by itself"
-TEXT_AMONG_LOGS = "text dump inside a log directory: give it in a folder of its own"
-PACKED = "packed: unpack it, and give the folder that it makes as a PATH"
-PACKED_FILE = "packed: unpack it in its place"
+REMOTE_CACHE = "index cache of tiered storage"
+UNKNOWN = "not a Kafka file or known text dump"
+LINKED_DATA = "symbolic link (not followed): give its target directory as a PATH"
+LINK_WITHIN = "symbolic link to a directory that is scanned anyway"
+TEXT_AMONG_LOGS = "text dump inside a log directory: move it to its own directory"
+PACKED = "archive: unpack it and give the resulting directory as a PATH"
+PACKED_FILE = "archive: unpack it in place"
 _PACKED = re.compile(r"(.+)\.(?:gz|bz2|xz|zst|lz4|zip|7z)")
 _ARCHIVE = re.compile(r".+\.(?:tar|tgz|tar\.[a-z0-9]+|zip|7z)")
 _LOOKED_AT = 1000  # names checked in a linked directory: nearly all names in a partition's are data files
 _SERVER_PROPERTIES = re.compile(r"server.*\.properties")
 _NOT_DATA = {
     ".lock": "lock file",
-    kafka_names.BOOTSTRAP: "read by the very first controller only, stale afterwards",
+    kafka_names.BOOTSTRAP: "only used at first startup",
 }
 
 
@@ -122,7 +122,7 @@ class Drafts:
 def drafts(paths: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> Drafts:
     """List all PATHs and sort every file into its log directory. Errors: :class:`AuditInputError` for a wrong PATH."""
     if not paths:
-        raise AuditInputError("no PATH given; name a log directory, a folder above some, or a file")
+        raise AuditInputError("missing PATH: give a log directory, a directory above several, or a file")
     result = Drafts()
     outermost = _outermost(retries.apart(retries.as_here(storage.place), paths))
     for tree in _of_one_view(retries.apart(retries.as_here(partial(_tree, limits=limits)), outermost)):
@@ -347,7 +347,7 @@ def _above(folder: str) -> str:
 # From the files of a partition directory to a :class:`Replica`.
 
 
-NOT_KAFKAS = "no file of Kafka's"
+NOT_KAFKAS = "not a Kafka file"
 _MAX_METADATA_BYTES = 1 << 16
 
 
@@ -374,7 +374,7 @@ def folder_replica(
     """
     says = kafka_names.partition_folder(folder)
     if says is None:
-        raise ValueError(f"{folder} is no partition folder")
+        raise ValueError(f"{folder} is not a partition directory")
     candidates, dropped = [], []
     for name, size in sorted(files.items()):
         data = kafka_names.data_name(name)
@@ -485,18 +485,18 @@ def _end_offset(place: StorageLocation, item: FoundFile, errors: list[DecodeErro
 
 
 _ASIDE = {
-    "deleted": "folder of a deleted partition",
-    "future": "folder of a replica being moved here",
-    "stray": "folder of a partition that did not belong here",
+    "deleted": "directory of a deleted partition",
+    "future": "directory of a replica being moved here",
+    "stray": "directory of a stray partition",
 }
-OF_COPY = "is a copy without payload: it has no keys and no values"
-OF_HELD = "that the broker has deleted since, held by the copy: its logs begin behind them, and nothing is said of them"
+OF_COPY = "is a copy without payload (no keys, no values)"
+OF_HELD = "that the broker has deleted are kept by the copy: they are before the log start, and are not checked"
 MIXED = (
-    "a copy is being written, or was broken off: its logs are of two moments, and nothing that is found is sure; audit "
-    "it again when a copy has ended"
+    "the copy is incomplete (being written or interrupted): its logs are of different times, so findings are "
+    "inconclusive; audit it again when the copy is complete"
 )
 _LEFT_OUT = {
-    storage.LINK: "not followed, a symbolic link; give what it leads to as a PATH if it belongs to a broker",
+    storage.LINK: "symbolic link (not followed); give its target as a PATH if it belongs to a broker",
     PACKED: PACKED,
 }
 
@@ -548,10 +548,10 @@ def inventory_of(
     if not log_dirs and not errors:
         hint = f" ({left_out[0]})" if left_out else ""
         if not left_out and any("://" in path for path in paths):
-            hint = " (its listing has no object: what answers may be a web page in place of a store)"
+            hint = " (empty listing: the URI may point to a web page, not to a store)"
         raise AuditInputError(
             f"nothing to audit in {', '.join(map(user_input.shown_uri, paths))}; "
-            f"name a Kafka log directory or a text dump{hint}"
+            f"give a Kafka log directory or a text dump{hint}"
         )
     read_settings = sorted((read for _, read in settings), key=lambda item: item.file)
     notes = sorted(one.note for one in built if one.note) + logdir_files.in_two_places(log_dirs)
@@ -586,7 +586,7 @@ def _read_at(log_dir: LogDir) -> str:
     first, last = (
         datetime.fromtimestamp(min(end, LAST_MS) // 1000, UTC).isoformat().replace("+00:00", "Z") for end in ends
     )
-    return f"{log_dir.name} was read from {first} to {last} while its broker ran, as the copy says"
+    return f"{log_dir.name} was copied from {first} to {last} while its broker was running"
 
 
 def _coming(drafted: Drafts, scope: Scope) -> Iterator[list[Coming]]:

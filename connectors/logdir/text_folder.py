@@ -335,12 +335,12 @@ class _DumpedLogs:
             if source.kind == "live":
                 self._section(section, source, name)
             else:
-                self.notes.append(f"{name}: {section.path} is of a {source.kind} folder and was left out")
+                self.notes.append(f"{name}: {section.path} belongs to a {source.kind} directory and was skipped")
 
     def _section(self, section: Section, source: Origin, name: str) -> None:
         replica = self.log(source.topic, source.partition)
         if section.crashed:
-            self.notes.append(f"{name}: kafka-dump-log broke off with an exception, so this dump ends early")
+            self.notes.append(f"{name}: kafka-dump-log failed with an exception: the dump ends early")
         batches = section.batches.columns
         if len(batches.position) or section.invalid_tail:
             replica.segments.append(_segment(section, source, name))
@@ -355,7 +355,7 @@ class _DumpedLogs:
         if entries is None:
             self.errors.append(DecodeError(source.file, 0, -1, "bad_value", "a producer entry with a number too large"))
         elif source.offset < 0:
-            self.notes.append(f"{source.file}: a snapshot whose offset nothing shows was left out")
+            self.notes.append(f"{source.file}: skipped a snapshot without a known offset")
         else:
             replica.snapshots.append(TextSnapshot(source.file, source.offset, entries))
 

@@ -221,15 +221,15 @@ class _ChunkedFile(_PositionedFile):
 
 
 NO_REPLICA = "remote segment of a partition without a replica in the input"
-NOT_ASKED_FOR = "remote segment of a partition that is not read"
+NOT_ASKED_FOR = "remote segment of an excluded partition"
 NOT_FINISHED = "remote segment whose copy was not finished, or that was deleted"
 OTHER_EPOCHS = "remote segment of other leader epochs than the log's"
-NOT_NEEDED = "remote segment that the log's other segments hold already"
+NOT_NEEDED = "remote segment already covered by other segments"
 BELOW_START = "remote segment below the log start"
 CUT_OFF = "remote segment before offsets that are missing"
-AS_COPIED = "what a remote segment's start was when it was copied"
+AS_COPIED = "start of a remote segment when it was copied"
 PART_OF_NONE = "file of a remote segment without its .log"
-AS_SAID = "manifest of a remote segment, read for how it is stored"
+AS_SAID = "manifest of a remote segment (read separately)"
 BESIDE_PARTS = "bytes beside the indexes of a remote segment"
 
 Reasons = dict[tuple[StorageLocation | None, str], str]  # place and name of a file: why it is not read

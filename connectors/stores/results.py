@@ -285,7 +285,7 @@ def is_of_its_own(where: ResultFolder) -> bool:
 def why(error: Exception) -> str:
     """The reason of an error, in words without secrets."""
     if isinstance(error, FileNotFoundError):
-        return "no such bucket or folder"
+        return "no such bucket or directory"
     if isinstance(error, OSError) and error.errno and retries.code_of(error) == error.strerror:
         return os.strerror(error.errno)  # pyarrow's own message has the path
     return error.code if isinstance(error, StoreTrouble) else storage.problem("", error).detail
@@ -311,8 +311,10 @@ def making(out: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise AuditInputError(f"cannot write to {out}: {reason}; make room there or choose another --out") from error
+        reason = f"cannot write to {out}: {error.strerror or error}"
+        if isinstance(error, FileExistsError):
+            reason = f"cannot create output directory {out}: a file with that name exists"
+        raise AuditInputError(f"{reason}; choose another --out") from error
 
 
 @contextlib.contextmanager
@@ -327,7 +329,9 @@ def locked(folder: Path) -> Iterator[None]:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(fd)
-        raise AuditInputError(f"another run writes to {folder}; wait for its end or choose another --out") from None
+        raise AuditInputError(
+            f"another run is writing to {folder}; wait until it ends or choose another --out"
+        ) from None
     try:
         yield
     finally:
@@ -387,7 +391,7 @@ class _Lease:
             if any(first.get(name) != size for name, size in now.items()):
                 where = self.folder.shown
                 raise AuditInputError(
-                    f"another {self.what} writes to {where}; wait for its end or choose another --out"
+                    f"another {self.what} is writing to {where}; wait until it ends or choose another --out"
                 )
             time.sleep(RENEW_S / 4)
         self._take_away(now)
@@ -396,7 +400,9 @@ class _Lease:
         # All leases with their sizes. AuditInputError if a store does not list them: then other writers are unknown.
         listing = storage.listing(self.place, deep=False)
         if wrong := [error.detail for error in listing.errors if error.reason != "vanished"]:  # as an empty directory
-            raise AuditInputError(f"cannot list {self.folder.shown}: {wrong[0]}; allow that or choose another --out")
+            raise AuditInputError(
+                f"cannot list {self.folder.shown}: {wrong[0]}; grant permission or choose another --out"
+            )
         return {entry.name: entry.size for entry in listing.files if entry.name.startswith(self.prefix)}
 
     def _others(self) -> dict[str, int]:

@@ -89,9 +89,9 @@ _FIRST_S = 5.0  # for retries of the first request: most refusals are the user's
 
 LINK = "symbolic link"
 SPECIAL = "not a regular file"
-A_LINK = "a symbolic link, which is not followed: give the file that it leads to as a PATH"
+A_LINK = "symbolic link (not followed): give its target file as a PATH"
 NOT_UTF8 = "file name is not UTF-8"
-NO_PATH = "object name that is no path"
+NO_PATH = "object name is not a path"
 NOT_A_STEP = frozenset({"", ".", ".."})
 
 
@@ -234,7 +234,7 @@ def file_size(where: StorageLocation) -> int:
         return _info(where).size or 0
     status = os.lstat(where.path)
     if not stat.S_ISREG(status.st_mode):
-        raise AuditInputError(f"{where.shown}: neither a file nor a folder; copy its content into a file")
+        raise AuditInputError(f"{where.shown}: not a file or directory; copy its content to a file")
     return status.st_size
 
 
@@ -390,9 +390,9 @@ def _infos(where: StorageLocation, *, deep: bool) -> list[pafs.FileInfo]:
     except StoreTrouble as error:
         raise _mistake(where, error.code) from error
     except retries.Endless:
-        hint = "name folders below it, or check what answers there"
+        hint = "give directories below it, or check the address"
         limit = f"{LISTING_S:.0f} s or {LISTING_BYTES >> 20} MiB"
-        raise AuditInputError(f"{where.shown}: its listing has not ended after {limit}; {hint}") from None
+        raise AuditInputError(f"{where.shown}: the listing did not end within {limit}; {hint}") from None
 
 
 def open_file(where: StorageLocation, name: str = "", *, until: int | None = None) -> BinaryFile | DecodeError:

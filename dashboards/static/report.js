@@ -35,7 +35,7 @@
     const from = Math.max(0, counts.findIndex(([count]) => count));
     const said = counts.slice(from, from + 2).filter(([count]) => count).map(([count, unit]) => `${count} ${unit}`);
     const old = said.join(" ") || "less than 1 min";
-    age.textContent = age.dataset.what ? ` · ${age.dataset.what} ${old} ago` : ` · the copy is ${old} old now`;
+    age.textContent = age.dataset.what ? ` · ${age.dataset.what} ${old} ago` : ` Copy age: ${old}`;
   }
 
   const search = document.getElementById("filter");
@@ -75,7 +75,7 @@
       const row = body.insertRow();
       for (const [label, said] of [
         ["Severity", severity], ["Rule", rule], ["Where", span ? `${where} at ${span}` : where], ["Who", who],
-        ["Fingerprint", print],
+        ["Finding ID", print],
       ]) {
         const cell = row.insertCell();
         cell.dataset.label = label;
@@ -86,8 +86,8 @@
     panel.hidden = !found && !left;
     body.parentElement.hidden = !found;
     document.getElementById("elsewhere-count").textContent =
-      `${found.toLocaleString("en")} fit${found > 200 ? ", the first 200 here" : ""}; by where, who, rule and fingerprint` +
-      (left ? `. ${left.toLocaleString("en")} more findings are only in findings.jsonl: they were not searched` : "") + ".";
+      `${found.toLocaleString("en")} match${found > 200 ? " (first 200 shown)" : ""} by place, owner, rule or ID` +
+      (left ? `. ${left.toLocaleString("en")} more findings are only in findings.jsonl and were not searched` : "") + ".";
     return found;
   };
   const filter = () => {
@@ -128,13 +128,13 @@
       found.add(group.dataset.rule);
       for (const { row } of rows) {
         found.add(row.querySelector(".where").textContent);
-        row.cells[2].textContent.split(" · ").forEach((name) => found.add(name));
+        row.cells[2].textContent.split(/ · | \(|\)/).forEach((name) => found.add(name));
         if (row.id) found.add(row.id);
       }
     }
     for (const line of unshown ? unshown.textContent.split("\n").slice(0, 20000) : []) {
       const [place, , who = ""] = line.split("\t");
-      if (place[0] !== ">") [place, ...who.split(" · ")].forEach((name) => found.add(name));
+      if (place[0] !== ">") [place, ...who.split(/ · | \(|\)/)].forEach((name) => found.add(name));
     }
     return [...found].map((name) => name.trim()).filter((name) => name.length > 1);
   };
@@ -161,9 +161,9 @@
     const hidden = groups.flatMap(({ rows }) => rows).filter((entry) =>
       !wanted.has(entry.severity) && words.every((word) => entry.text?.includes(word))).length;
     const ask = (text) => () => { search.value = text; filter(); search.focus(); };
-    near.append("No finding fits.");
+    near.append("No matches.");
     if (hidden) {
-      offer(`${hidden} of a severity that is not ticked`, () => { boxes.forEach((box) => { box.checked = true; }); filter(); });
+      offer(`${hidden} with other severities`, () => { boxes.forEach((box) => { box.checked = true; }); filter(); });
       return;
     }
     const alone = words.map((word) => [word, fitting(word, everything)]);
@@ -173,7 +173,7 @@
     const ranked = names.map((name) => [name, Math.max(0, ...sought.map((word) => likeness(word, name.toLowerCase())))]);
     ranked.sort((one, two) => two[1] - one[1] || compare(one[0], two[0]));
     const best = ranked.filter(([, like]) => like >= 0.35).slice(0, 5);
-    if (best.length) near.append(" Near it:");
+    if (best.length) near.append(" Did you mean:");
     best.forEach(([name]) => offer(name, ask(name)));
   };
   if (search) {

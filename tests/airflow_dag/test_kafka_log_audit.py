@@ -186,7 +186,7 @@ def test_findings_fail_the_judge_and_not_the_audit(env: dict[str, str], tmp_path
     assert kept.files["findings"][0]["rows"] == len(rows)
     pages = {path.stem for path in (tmp_path / "dashboard" / "finding").iterdir()}
     assert pages == {row["fingerprint"] for row in rows}
-    assert "4 partitions are blocked" in (tmp_path / "dashboard" / "index.html").read_text()
+    assert "4 partitions blocked" in (tmp_path / "dashboard" / "index.html").read_text()
 
 
 def test_input_and_results_may_be_in_buckets(env: dict[str, str], tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_input_and_results_may_be_in_buckets(env: dict[str, str], tmp_path: Path
     assert b'"rule":"hanging-transaction"' in findings(tmp_path)
     assert {path.name for path in (tmp_path / "latest").iterdir()} >= {"report.html", "summary.json", "metrics.prom"}
     assert (folder / "findings.jsonl").read_bytes() == findings(tmp_path)
-    assert "4 partitions are blocked" in (tmp_path / "dashboard" / "index.html").read_text()
+    assert "4 partitions blocked" in (tmp_path / "dashboard" / "index.html").read_text()
     (kept,) = runs.committed(tmp_path / "history")
     assert kept.run_id == found["run_id"]
 

@@ -93,7 +93,7 @@ def test_runs_and_copies_are_kept_there(cluster: Hadoop, drivers: Path, tmp_path
     audit = ["audit", str(corpora.unpack(NAME)), *arguments(out), "--tables", "--master", "inline[1]"]
     for night in ("night-1", "night-2", "night-2"):
         says(*audit, "--history", history, "--run-id", night)
-    assert says("history", history, "--diff", "night-1", "night-2").endswith("0 new, 0 gone, 7 still there\n")
+    assert says("history", history, "--diff", "night-1", "night-2").endswith("0 new, 0 resolved, 7 unchanged\n")
     first, *_ = hadoop.shell(cluster, "-cat", "/audits/kept/findings.jsonl").splitlines()
     fingerprint = json.loads(first)["fingerprint"]
     assert fingerprint in says("explain", fingerprint, "--out", out)

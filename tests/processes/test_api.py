@@ -148,7 +148,7 @@ def test_a_notebook_shows_findings_and_timelines(audit: auditor.OpenedAudit) -> 
 def test_a_notebook_shows_who_is_blocked_and_what_to_do(audit: auditor.OpenedAudit) -> None:
     _ = audit.findings
     shown = audit._repr_html_()
-    assert "4 partitions are blocked" in shown
+    assert "4 partitions blocked" in shown
     assert {f"{e['topic']}-{e['partition']}" for e in HANGING} <= set(re.findall(r">(bank[.\w-]+)<", shown))
     assert str(audit.blocked[0]) in shown
     assert "kafka-transactions.sh --bootstrap-server B abort --topic bank.ledger" in shown

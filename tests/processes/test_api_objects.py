@@ -115,7 +115,7 @@ def test_a_cluster_has_its_name(tmp_path: Path) -> None:
         (id,) = audit.cluster_names
         assert audit.cluster_names[id].name == "prod-eu"
         _ = audit.findings
-        assert "<b>prod-eu: 4 partitions are blocked" in audit._repr_html_()
+        assert "<b>prod-eu: 4 partitions blocked" in audit._repr_html_()
         assert "prod-eu" in audit.report().html
     file = tmp_path / "auditor.toml"
     file.write_text(f'[clusters]\n{id} = {{ name = "prod-us", owner = "payments" }}\n', encoding="utf-8")

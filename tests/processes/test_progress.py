@@ -34,7 +34,7 @@ def test_a_file_is_read_when_the_next_is_opened() -> None:
 def test_a_log_gets_a_line_a_minute_and_a_terminal_all(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seconds = iter([0, 0, 59, 60, 60, 119, 120, 120, 0, 0])  # each line asks twice
+    seconds = iter([0, 0, 59, 60, 60, 119, 120, 120, 0, 0, 0, 0])  # each line asks twice
     monkeypatch.setattr(running.time, "monotonic", lambda: next(seconds))
     log = running.Progress(silent=False, is_terminal=False)
     for text in ("starts", "59", "60", "119", "120"):
@@ -43,6 +43,7 @@ def test_a_log_gets_a_line_a_minute_and_a_terminal_all(
     assert capsys.readouterr().err == "auditor: 60\nauditor: 120\n"
     terminal = running.Progress(silent=False, is_terminal=True)
     terminal.say("starts")
+    terminal.done()
     assert "starts" in capsys.readouterr().err
     running.Progress(silent=True, is_terminal=False).say("nothing")
     assert capsys.readouterr().err == ""

@@ -35,7 +35,7 @@ def test_a_bucket_gives_the_findings_of_the_local_copy(tmp_path: Path) -> None:
     found = (tmp_path / "s3" / "findings.jsonl").read_bytes()
     assert found == (tmp_path / "local" / "findings.jsonl").read_bytes()
     assert b"hanging-transaction" in found
-    assert "4 PARTITIONS ARE BLOCKED" in ran.stdout
+    assert "4 PARTITIONS BLOCKED" in ran.stdout
     assert any((tmp_path / "events").rglob("*"))
     left = [path for path in tmp_path.rglob("*") if path.is_file() and store.SECRET.encode() in path.read_bytes()]
     assert not left

@@ -207,7 +207,7 @@ def test_an_audit_keeps_its_run_in_a_bucket_and_the_commands_read_it(
     assert found == [json.loads(line)["fingerprint"] for line in listed.splitlines()]
     capsys.readouterr()
     assert main(["history", history, "--diff", "night-1", "night-2"]) == 0
-    assert capsys.readouterr().out.endswith(f"0 new, 0 gone, {len(found)} still there\n")
+    assert capsys.readouterr().out.endswith(f"0 new, 0 resolved, {len(found)} unchanged\n")
     assert main(["explain", found[0], "--history", history]) == 0
     capsys.readouterr()
     assert main(["dashboard", history, "--export", "s3://results/site"]) == 0

@@ -118,12 +118,14 @@ def test_slack_gets_one_message_of_blocks(receiver: Receiver, monkeypatch: pytes
     monkeypatch.setenv("AUDITOR_REPORT_URL", "https://reports.example/1")
     assert alerts.send(reported(new=12, gone=1), ["slack"]) == []
     (message,) = receiver.posts
-    assert message["text"] == "Kafka audit: 12 new, 1 gone, 0 still there"
+    assert message["text"] == "Kafka audit: 12 new findings, 1 resolved, 0 unchanged"
     assert [block["type"] for block in message["blocks"]] == ["header", *["section"] * 11, "context"]
     link = "<https://reports.example/1#f0|report>"
     assert message["blocks"][1]["text"]["text"] == f"*error* `sequence-gap` t-3 at offset 0 in c · {link}\nm"
-    assert message["blocks"][-2]["text"]["text"] == "Gone:\n`sequence-gap` t-3 at offset 12 in c"
-    assert message["blocks"][-1]["elements"][0]["text"].startswith("2 more · as of 2026-11-21T04:00:00.000Z · <https:")
+    assert message["blocks"][-2]["text"]["text"] == "Resolved:\n`sequence-gap` t-3 at offset 12 in c"
+    assert message["blocks"][-1]["elements"][0]["text"].startswith(
+        "2 more · evaluated at 2026-11-21T04:00:00.000Z · <https:"
+    )
 
 
 def test_names_from_the_input_make_no_mentions(receiver: Receiver) -> None:
@@ -144,7 +146,7 @@ def test_slack_says_what_to_do_and_cuts_no_command(receiver: Receiver) -> None:
     assert "It loses &lt;1&gt; record" in said[1]
     assert abort not in said[3]
     assert "kafka-" not in said[3]
-    assert said[3].endswith("more by `auditor explain f1`")
+    assert said[3].endswith("more: `auditor explain f1`")
     assert max(map(len, said)) <= 3000
 
 
@@ -166,10 +168,10 @@ def test_a_busy_receiver_is_asked_again(receiver: Receiver, answers: list[int], 
 
 def test_nobody_there_and_an_address_that_is_none(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUDITOR_SLACK_WEBHOOK", "http://127.0.0.1:1/")
-    assert alerts.send(reported(new=1), ["slack"])[0].startswith("slack got no alert: ")
+    assert alerts.send(reported(new=1), ["slack"])[0].startswith("alert to slack failed: ")
     monkeypatch.setenv("AUDITOR_SLACK_WEBHOOK", "file:///etc/passwd")
     assert alerts.send(reported(new=1), ["slack", "pagerduty"]) == [
-        "slack got no alert: its address is no http or https URL"
+        "alert to slack failed: its address is not an http or https URL"
     ]
     assert len(receiver.posts) == 1, "the other channel gets it all the same"
 
@@ -202,7 +204,7 @@ def test_an_address_that_is_none_is_said_before_the_work_and_never_printed(
         alerts.check(AlertOptions(["slack"]))
     assert "secret" not in str(raised.value)
     (line,) = alerts.send(reported(new=1), ["slack", "pagerduty"])
-    assert line.startswith("slack got no alert: its address ")
+    assert line.startswith("alert to slack failed: its address ")
     assert "secret" not in line
     assert len(receiver.posts) == 1, "the other channel gets it all the same"
 
@@ -230,7 +232,7 @@ def test_a_server_that_does_not_speak_http(answer: bytes, monkeypatch: pytest.Mo
         (line,) = alerts.send(reported(new=1), ["slack"])
         thread.join(timeout=60)
     assert not thread.is_alive(), "it was tried as often as it should"
-    assert line == "slack got no alert: its answer is not HTTP"
+    assert line == "alert to slack failed: invalid HTTP response"
 
 
 def test_a_connection_that_breaks_off_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +249,7 @@ def test_a_connection_that_breaks_off_is_tried_again(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("AUDITOR_SLACK_WEBHOOK", "http://127.0.0.1:9/secret")
     (line,) = alerts.send(reported(new=1), ["slack"])
     assert len(tried) == alerts.ATTEMPTS
-    assert line.startswith("slack got no alert: ")
+    assert line.startswith("alert to slack failed: ")
     assert "secret" not in line
 
 
@@ -263,7 +265,9 @@ def test_a_watch_sends_each_finding_once(receiver: Receiver, tmp_path: Path) -> 
     assert cli.main(call) == 0
     sent = [post["event_action"] for post in receiver.posts if "event_action" in post]
     assert sent == ["trigger"] * 4
-    assert [post["text"] for post in receiver.posts if "text" in post] == ["Kafka audit: 4 new, 0 gone, 0 still there"]
+    assert [post["text"] for post in receiver.posts if "text" in post] == [
+        "Kafka audit: 4 new findings, 0 resolved, 0 unchanged"
+    ]
     assert cli.main(call) == 0
     assert len(receiver.posts) == 5, "a restart reports nothing again"
 
@@ -298,23 +302,23 @@ def test_a_block_says_who_since_when_what_is_safe_and_where_to_read_on(held: New
     row = next(each for each in held.new if each["transactional_id"] == "bank-zombie")
     link = f"https://audits.example/kafka/finding/{row['fingerprint']}.html"
     text = "\n".join(b["text"]["text"] for b in of_slack["blocks"] if b["type"] == "section")
-    assert of_slack["text"] == "Kafka audit of prod-eu: 4 new, 0 gone, 0 still there"
+    assert of_slack["text"] == "Kafka audit of prod-eu: 4 new findings, 0 resolved, 0 unchanged"
     assert f"in prod-eu · <{link}|finding>" in text
-    assert "bank.audit-2 is blocked for " in text
-    assert ", by bank-zombie · producer 5 epoch 0; LSO lag 3 offsets. *Safe to abort*" in text
+    assert "bank.audit-2 has been blocked for " in text
+    assert ", by bank-zombie (producer id 5, epoch 0); LSO lag 3 offsets. *Safe to abort*" in text
     event = next(each for each in events if each["dedup_key"] == row["fingerprint"])
-    assert event["payload"]["summary"].startswith("prod-eu: bank.audit-2 is blocked for ")
+    assert event["payload"]["summary"].startswith("prod-eu: bank.audit-2 has been blocked for ")
     assert event["payload"]["summary"].endswith("LSO lag 3 offsets: Safe to abort")
     assert event["links"] == [{"href": link, "text": "finding"}]
     owner = event["payload"]["custom_details"]["for_owner"]
-    assert owner.startswith("Your transactional id bank-zombie (producer 5, epoch 0) left 3 records of an open ")
+    assert owner.startswith("Your transactional id bank-zombie (producer id 5, epoch 0) left 3 records of an open ")
     assert "in bank.audit-2 at offsets 0–2 since 2026-11-21 " in owner
-    assert "It was aborted by us at ____ (UTC): read_committed consumers will never get its records. " in owner
-    assert owner.endswith(f"More: {link}")
+    assert "We aborted it at ____ (UTC): read_committed consumers will never get its records. " in owner
+    assert owner.endswith(f"Details: {link}")
     sent = next(each for each in of_webhook["new"] if each["fingerprint"] == row["fingerprint"])
     assert (sent["cluster"]["name"], sent["link"], sent["for_owner"]) == ("prod-eu", link, owner)
     assert (sent["blocked"]["by"], sent["blocked"]["verdict"], sent["blocked"]["waiting"]) == (
-        "bank-zombie · producer 5 epoch 0", "safe_to_abort", 3,
+        "bank-zombie (producer id 5, epoch 0)", "safe_to_abort", 3,
     )  # fmt: skip
     assert sent["blocked"]["since"] == row["evidence"]["since"], (
         "by the brokers: its producer's clock is two hours behind"
@@ -348,7 +352,7 @@ def test_a_file_that_holds_no_secret_is_said_and_not_shown(
     monkeypatch.setenv("AUDITOR_PAGERDUTY_KEY_FILE", str(file))
     assert cli.main(["audit", ".", "--out", "none", "--alert", "pagerduty"]) == 2
     said = capsys.readouterr().err
-    assert "the file that AUDITOR_PAGERDUTY_KEY_FILE names" in said
+    assert "AUDITOR_PAGERDUTY_KEY_FILE: " in said
     assert said.count("\n") == 1
     assert "xxx" not in said
     file.write_text("key-of-a-file\n")
@@ -372,15 +376,15 @@ def test_no_alert_changes_the_exit_status_and_what_failed_is_said(
     receiver.answers = [500] * 99
     assert cli.main(call_of("audit", corpora.unpack("hanging-36"), tmp_path)) == 0
     said = capsys.readouterr().err
-    assert "auditor: slack got no alert: HTTP status 500\n" in said
-    assert "auditor: pagerduty got no alert: HTTP status 500\n" in said
+    assert "auditor: alert to slack failed: HTTP status 500\n" in said
+    assert "auditor: alert to pagerduty failed: HTTP status 500\n" in said
     assert "secret" not in said
     assert len(receiver.posts) == 2 * alerts.ATTEMPTS
 
 
 def test_the_dashboard_s_address_is_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["audit", ".", "--out", "none", "--dashboard-url", "audits/kafka"]) == 2
-    assert "--dashboard-url is no http or https URL" in capsys.readouterr().err
+    assert "--dashboard-url is not an http or https URL" in capsys.readouterr().err
 
 
 def test_the_option_has_the_channels_that_there_are() -> None:
@@ -405,7 +409,7 @@ def test_a_redirection_is_a_failure_and_gets_no_token(receiver: Receiver, monkey
     monkeypatch.setattr(Handler, "do_GET", answered, raising=False)
     monkeypatch.setattr(Handler, "do_POST", moved)
     monkeypatch.setenv("AUDITOR_WEBHOOK_TOKEN", "hunter2")
-    assert alerts.send(reported(new=1), ["webhook"]) == ["webhook got no alert: HTTP status 302"]
+    assert alerts.send(reported(new=1), ["webhook"]) == ["alert to webhook failed: HTTP status 302"]
     assert asked == []
 
 

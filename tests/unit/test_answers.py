@@ -75,14 +75,14 @@ def test_an_age_from_the_earliest_start_is_at_most_that(
     assert wording.aged(row("hanging", **given)) == said
 
 
-@pytest.mark.parametrize(("timeout", "lacking"), [(None, "its time-out, or whether"), (60_000, "shows whether")])
+@pytest.mark.parametrize(("timeout", "lacking"), [(None, "its timeout, or whether"), (60_000, "show whether")])
 def test_a_time_out_that_is_known_is_not_missed(timeout: int | None, lacking: str) -> None:
     assert lacking in answers.standing_text(answers.Open(row("undecidable", timeout_ms=timeout, standing="unknown")))
 
 
 def test_a_start_that_no_brokers_time_bounds_says_so() -> None:
     known = {"since": "2026-11-21T04:00:00.000Z"}
-    assert wording.begun(row("hanging", **known)) == "2026-11-21 04:00:00 UTC by its records' time stamps"
+    assert wording.begun(row("hanging", **known)) == "2026-11-21 04:00:00 UTC by its records' timestamps"
     assert wording.begun(row("hanging", **known, since_not_before=known["since"])) == "2026-11-21 04:00:00 UTC"
 
 
@@ -145,7 +145,7 @@ def test_when_an_abort_is_safe(kind: str, state: str | None, findings: list[dict
 
 
 def test_cost_of_an_abort_is_reported_in_records_and_bytes() -> None:
-    assert answers.advise(row("hanging"), [])["why"].startswith("5 records (2 KiB) become aborted")
+    assert answers.advise(row("hanging"), [])["why"].startswith("discards 5 records (2 KiB) of the open transaction")
 
 
 def test_what_would_decide_is_named_once() -> None:
@@ -172,4 +172,4 @@ def test_many_rules_share_the_page_alike() -> None:
 
 def test_an_input_without_any_time_is_of_no_date() -> None:
     summary = {"as_of": "1970-01-01T00:00:00.000Z", "as_of_given": False, "newest": None}
-    assert answers.clock(summary) == "As of an unknown time: nothing that was read shows one"
+    assert answers.clock(summary) == "Evaluation time unknown: the input has no broker timestamp"

@@ -122,14 +122,14 @@ def test_what_is_accepted_is_in_the_results_and_nowhere_else(
     file, out = str(tmp_path / "b.json"), tmp_path / "out"
     accept = ["baseline", "--out", str(first / "out"), "--baseline", file, "--rule", "hanging-transaction"]
     assert cli.main([*accept, "--reason", "OPS-17", "--who", "ann", "--until", "never"]) == 0
-    assert capsys.readouterr().out == f"4 findings accepted by ann with no end: OPS-17\n{file} has 4 entries\n"
+    assert capsys.readouterr().out == f"4 findings suppressed by ann without expiry: OPS-17\n{file} has 4 entries\n"
     history = ["--history", str(first / "kept"), "--run-id", "2"]
     assert cli.main([*call(out), "--baseline", file, *history]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("Nothing else is wrong")
-    assert "4 partitions are blocked as the baseline accepts" in " ".join(said.split())
+    assert said.startswith("No other problems found")
+    assert "4 partitions blocked (suppressed by the baseline)" in " ".join(said.split())
     assert "hanging-transaction" not in said
-    assert "Blocked, which the baseline accepts:\n  bank.ledger-0 at offset 71, by" in said
+    assert "Blocked, suppressed by the baseline:\n  bank.ledger-0 at offset 71, by" in said
     assert (out / "findings.jsonl").read_bytes() == (first / "out" / "findings.jsonl").read_bytes()
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     assert summary["counts"]["by_severity"] == {"critical": 0, "error": 0, "warning": 0, "info": 3}
@@ -140,8 +140,8 @@ def test_what_is_accepted_is_in_the_results_and_nowhere_else(
     assert f'kafka_audit_blocked_partitions{{{label},standing="stuck"}} 0.0' in metrics
     assert f'kafka_audit_blocked_partitions{{{label},standing="accepted"}} 4.0' in metrics
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert "4 findings (4 critical) are accepted by" in page
-    assert page.count("the baseline accepts it") == 4
+    assert "4 findings (4 critical) suppressed by" in page
+    assert page.count("; suppressed by the baseline") == 4
 
 
 def test_alerts_end_for_what_is_accepted_and_come_once_when_it_is_back(first: Path, tmp_path: Path) -> None:
@@ -195,6 +195,6 @@ def test_fingerprints_prefixes_and_prune(first: Path, tmp_path: Path, capsys: py
     assert baseline.read_baseline(file).entries.keys() == {A, name}
     assert cli.main([*common, "--prune"]) == 0
     assert baseline.read_baseline(file).entries.keys() == {name}
-    assert capsys.readouterr().out.endswith(f"1 entry taken away\n{file} has 1 entry\n")
+    assert capsys.readouterr().out.endswith(f"1 entry removed\n{file} has 1 entry\n")
     assert cli.main([*common, "--until", "someday"]) == 2
     assert cli.main(["baseline", "--out", str(tmp_path)]) == 2

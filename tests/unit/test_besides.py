@@ -30,8 +30,8 @@ def test_each_subject_has_a_card_and_no_card_is_empty() -> None:
 def test_bounds_and_doubts_are_said() -> None:
     wide, unsure = {**GROUP, "committed_most": 9}, {**GROUP, "undecided": "it is gone"}
     says = [line.says for line in table_lines.cards([wide, unsure])[0].lines]
-    assert says[0].startswith("7 to 9 records at present")
-    assert says[1] == "not decided: it is gone"
+    assert says[0].startswith("7 to 9 records readable now")
+    assert says[1] == "inconclusive: it is gone"
 
 
 def test_many_are_cut_and_the_page_says_by_how_many() -> None:

@@ -14,13 +14,13 @@ def held(partition: int, **owner: object) -> dict[str, object]:
 def test_a_thousand_partitions_of_four_producers_are_four_causes() -> None:
     found = causes([held(n, producer_id=4000 + n % 4, producer_epoch=1) for n in range(1000)])
     assert [(each.who, len(each.findings)) for each in found] == [
-        (f"producer {4000 + n} epoch 1", 250) for n in range(4)
+        (f"producer id {4000 + n}, epoch 1", 250) for n in range(4)
     ]
 
 
 def test_epochs_and_producer_ids_of_one_owner_stay_together() -> None:
     (one,) = causes([held(n, producer_id=7, producer_epoch=n) for n in range(3)])
-    assert one.who == "producer 7"
+    assert one.who == "producer id 7"
     (two,) = causes([held(n, transactional_id="pay", producer_id=n, producer_epoch=0) for n in range(3)])
     assert (two.who, two.owners) == ("pay", 1)
 
@@ -29,7 +29,7 @@ def test_who_stands_out_of_many_has_a_row_and_the_others_share_one() -> None:
     few = [held(n, producer_id=100 + n) for n in range(20)]
     found = causes([*few, *(held(n, producer_id=1) for n in range(200))])
     assert [(each.who, each.owners, len(each.findings)) for each in found] == [
-        ("producer 1", 1, 200),
+        ("producer id 1", 1, 200),
         ("20 more producers or groups", 20, 20),
     ]
     assert [each.who for each in causes(few)] == ["20 producers or groups"]

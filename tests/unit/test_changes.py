@@ -42,7 +42,7 @@ def test_each_broker_s_copy_by_itself_tells_of_its_own(tmp_path: Path) -> None:
         ([], [], []), ([], [], ["7"]), ([], ["7"], []), (["5"], [], []),
     ]  # fmt: skip
     known = runs.committed(tmp_path)
-    assert runs.is_partial(known[:1], known[1]) == "the input lacks broker 1, which an earlier run had"
+    assert runs.is_partial(known[:1], known[1]) == "broker 1 missing from the input (present in an earlier run)"
     assert runs.is_partial((), known[0]) == runs.is_partial(known[:1], known[2]) == ""
 
 
@@ -54,23 +54,23 @@ def test_a_broker_that_is_missing_for_a_night_clears_nothing(
     keep(tmp_path, "c", 20, 5, brokers=both)
     keep(tmp_path, "c", 21, brokers=ONE)
     page = Page(Site(Shelf(tmp_path)).front())
-    assert "0 new findings, 0 gone, 0 still there, 1 not looked for" in page.text
-    assert "the input lacks broker 2, which an earlier run had" in page.text
+    assert "0 new findings, 0 resolved, 0 unchanged, 1 not checked" in page.text
+    assert "broker 2 missing from the input (present in an earlier run)" in page.text
     assert page.all("header")[0]["class"] != "tone-good"
     story = Page(Site(Shelf(tmp_path)).page("finding/c5.html") or "")
-    assert "not looked for in the latest run the input lacks broker 2, which an earlier run had" in story.text
+    assert "not checked in the latest run broker 2 missing from the input (present in an earlier run)" in story.text
     assert story.all("header")[0]["class"] == "tone-unsure"
     assert cli.main(["history", str(tmp_path)]) == 0
     assert [line.partition("batches")[2] for line in capsys.readouterr().out.splitlines()] == [
-        "", "  the input lacks broker 2, which an earlier run had",
+        "", "  broker 2 missing from the input (present in an earlier run)",
     ]  # fmt: skip
     keep(tmp_path, "c", 22, brokers=both | {"broker 2": 1})
-    assert "lacks a log directory of broker 2" in (Site(Shelf(tmp_path)).page("finding/c5.html") or "")
+    assert "a log directory of broker 2 missing from the input" in (Site(Shelf(tmp_path)).page("finding/c5.html") or "")
     keep(tmp_path, "c", 23, brokers=both)
     assert told(tmp_path)[1:] == [([], [], ["5"]), ([], [], ["5"]), ([], ["5"], [])]
     story = Page(Site(Shelf(tmp_path)).page("finding/c5.html") or "")
     assert story.all("header")[0]["class"] == "tone-good"
-    assert "gone in c-23" in story.text
+    assert "resolved in c-23" in story.text
 
 
 @pytest.mark.parametrize(("all_logs", "said"), [(False, ([], [], ["5"])), (True, ([], ["5"], []))])
@@ -82,7 +82,9 @@ def test_a_log_that_is_not_in_the_input_was_deleted_where_that_is_known(
     assert told(tmp_path)[1] == said
     assert cli.main(["history", str(tmp_path), "--diff", "previous", "latest"]) == 0
     out = capsys.readouterr().out.splitlines()
-    assert out[-1] == ("0 new, 1 gone, 0 still there" if all_logs else "0 new, 0 gone, 0 still there, 1 not looked for")
+    assert out[-1] == (
+        "0 new, 1 resolved, 0 unchanged" if all_logs else "0 new, 0 resolved, 0 unchanged, 1 not checked"
+    )
     assert out[0].startswith("gone " if all_logs else "unseen ")
 
 
@@ -117,4 +119,4 @@ def test_audits_of_one_broker_after_another_resolve_nothing(tmp_path: Path) -> N
         shutil.rmtree(folder)
     assert partition not in {(row["topic"], row["partition"]) for row in news("5", 1, 2, 3).gone}
     page = Page(Site(Shelf(history)).page(overview.finding(first.new[0]["fingerprint"])) or "")
-    assert "the input lacks the log, which an earlier run had" in page.text
+    assert "the log is missing from the input (present in an earlier run)" in page.text

@@ -42,7 +42,6 @@ from tests.facts import here
         (["audit", ".", "--out", "out", "--alert", "slak"], "(did you mean 'slack'?)"),
         (["audit", ".", "--out", "out", "--rule", "hanging-transactoin"], "(did you mean 'hanging-transaction' or"),
         (["rules", "lso-stuk"], "(did you mean 'lso-stuck'"),
-        ([], "--help"),
     ],
 )
 def test_a_users_mistake_ends_in_one_line_and_status_2(
@@ -57,6 +56,31 @@ def test_a_users_mistake_ends_in_one_line_and_status_2(
     assert said.out == ""
     assert said.err.count("\n") == 1
     assert says in said.err
+
+
+def test_no_command_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    """As git, docker and kubectl do."""
+    assert main([]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("auditor: missing command\n")
+    assert {line.split()[0] for line in said.err.splitlines() if re.match(r"  \S", line)} == {
+        name.replace("_", "-") for name in cli.COMMANDS
+    }
+
+
+@pytest.mark.parametrize("short", [("-q", "-v", "-o"), ("--quiet", "--verbose", "--out")])
+def test_short_options_are_the_long_ones(short: tuple[str, str, str]) -> None:
+    args = cli.parsed(["audit", "a", short[0], short[1], short[2], "b"])
+    assert (args.quiet, args.verbose, args.out) == (True, True, Path("b"))
+
+
+@pytest.mark.parametrize("option", ["--point-in-time", "--at-once"])
+@pytest.mark.parametrize("call", [["audit", "a", "--out", "b"], ["lag", "a"], ["recheck", "a", "--out", "b"]])
+def test_a_snapshot_has_two_names(call: list[str], option: str, tmp_path: Path) -> None:
+    assert cli.parsed([*call, option]).at_once
+    (tmp_path / "a.toml").write_text(f"[{call[0]}]\n{option[2:]} = true\n")
+    assert cli.parsed([*call, "--config", str(tmp_path / "a.toml")]).at_once
 
 
 def test_an_empty_folder_holds_nothing_to_audit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,4 +215,4 @@ def test_a_path_longer_than_a_file_system_takes_is_a_mistake(
         "--quiet",
     ]
     assert cli.main(asked) == 2
-    assert re.fullmatch(r"auditor: a path is longer .*shorten it\n", capsys.readouterr().err)
+    assert re.fullmatch(r"auditor: path too long .*use a shorter path\n", capsys.readouterr().err)

@@ -91,5 +91,5 @@ def test_explain_shows_what_came_right_before_and_after() -> None:
     assert around(ROWS, found(partition=7)) == []
     assert [entry.says for entry in around(ROWS, found(timestamp=None))][-1] == "event 38"
     text = "\n".join(explained(found(), {}, 120, ROWS))
-    assert "What the cluster did:" in text
+    assert "Cluster events:" in text
     assert "event 18" in text

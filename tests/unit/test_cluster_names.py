@@ -71,13 +71,13 @@ def test_clusters_are_named_in_the_file_of_options(
     for number, path in enumerate((str(corpora.unpack(NAME)), other)):
         call = ["audit", path, "--out", f"out-{number}", "--history", str(history), *WORDS]
         assert cli.main(call) == 0
-    assert "Cluster prod-eu, of payments: https://wiki.example/prod-eu" in capsys.readouterr().out
+    assert "Cluster prod-eu, owner: payments, https://wiki.example/prod-eu" in capsys.readouterr().out
     page = Path("out-0/report.html").read_text()
-    assert '<a href="https://wiki.example/prod-eu">prod-eu</a></b> of payments · stage prod' in page
+    assert '<a href="https://wiki.example/prod-eu">prod-eu</a></b>, owner payments · stage prod' in page
     assert 'name="prod-eu",owner="payments"} 1.0' in Path("out-0/metrics.prom").read_text()
     assert json.loads(Path("out-1/summary.json").read_text())["clusters"] == []
     shown = Page(Site(Shelf(history)).front())
-    assert "prod-eu of payments stage prod its page" in shown.text
+    assert "prod-eu owner payments stage prod link" in shown.text
     assert "https://wiki.example/prod-eu" in [a["href"] for a in shown.all("a")]
 
 
@@ -99,7 +99,7 @@ def test_alerts_say_the_cluster() -> None:
     } | {"message": "m", "remedy": ""}  # fmt: skip
     named = ClusterName("prod-eu", "payments", "https://wiki.example/prod-eu", (("stage", "prod"),))
     news = News([row], [], [], None, {"i": named})
-    assert alerts.slack(news)["text"] == "Kafka audit of prod-eu: 1 new, 0 gone, 0 still there"
+    assert alerts.slack(news)["text"] == "Kafka audit of prod-eu: 1 new finding, 0 resolved, 0 unchanged"
     (event,) = alerts.pagerduty(news, "key")
     assert event["payload"]["source"] == "prod-eu/the cluster"
     details = event["payload"]["custom_details"]

@@ -65,7 +65,7 @@ def test_a_row_a_cluster_the_worst_first(history: Path) -> None:
     assert [each.name for each in found] == ["ill", "torn", "well"]
     ill, torn, well = found
     assert (ill.runs, ill.new, ill.gone, ill.since) == (3, 1, 1, "2026-11-20T04:00:00.000Z")
-    assert (torn.new, torn.partly, torn.since) == (None, "part of the input could not be read", None)
+    assert (torn.new, torn.partly, torn.since) == (None, "part of the input is unreadable", None)
     assert (well.new, well.gone, well.worst) == (0, 0, None)
 
 
@@ -90,12 +90,12 @@ def test_the_dashboard_opens_with_the_clusters_and_leads_into_one(history: Path)
     site = Site(Shelf(history))
     page = Page(site.page("") or "")
     assert page.faults == []
-    said = "Records are lost in 1 of 3 clusters; 1 read in part"
+    said = "Records lost in 1 of 3 clusters; 1 incomplete"
     assert said in page.text
     rows = [a["href"] for a in page.all("a") if a.get("class") == "where" and "cluster/" in (a["href"] or "")]
     assert rows == ["cluster/ill.html", "cluster/torn.html", "cluster/well.html"]
     inside = Page(site.page("cluster/ill.html") or "")
-    assert "1 new finding, 1 gone, 1 still there" in inside.text
+    assert "1 new finding, 1 resolved, 1 unchanged" in inside.text
     assert "well-21" not in inside.text
     assert "all clusters" in inside.text
 
@@ -111,13 +111,13 @@ def test_a_run_that_looked_at_a_part_stands_apart(tmp_path: Path, capsys: pytest
     assert (part.name, part.runs, part.new, part.overdue) == ("ill --topic well", 1, None, False)
     site = Site(Shelf(tmp_path))
     front = Page(site.front()).text
-    assert "1 new finding, 0 gone, 1 still there" in front, "the cluster's own page, as there is no other cluster"
+    assert "1 new finding, 0 resolved, 1 unchanged" in front, "the cluster's own page, as there is no other cluster"
     assert "--topic" not in front
     assert "ill --topic well" in Page(site.page("run/ill-21--topic.html") or "").text
     assert "is gone" not in Page(site.page("finding/ill5.html") or "").text
     assert cli.main(["history", str(tmp_path), "--cluster", "ill", "--diff", "previous", "latest"]) == 2, "asked once"
     assert cli.main(["history", str(tmp_path), "--diff", "ill-20", "ill-21"]) == 0
-    assert "1 new, 0 gone, 1 still there" in capsys.readouterr().out
+    assert "1 new, 0 resolved, 1 unchanged" in capsys.readouterr().out
 
 
 def test_who_only_looks_at_parts_sees_them_in_front(tmp_path: Path) -> None:
@@ -150,11 +150,11 @@ def test_the_command_says_the_same(history: Path, capsys: pytest.CaptureFixture[
     assert cli.main(["history", str(history)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("ill  0 critical, 2 error")
-    assert "1 new, 1 gone; critical or error since 2026-11-20 04:00:00 UTC; last run ill-21" in lines[0]
+    assert "1 new, 1 resolved; critical or error since 2026-11-20 04:00:00 UTC; last run ill-21" in lines[0]
     assert cli.main(["history", str(history), "--diff", "previous", "latest"]) == 2
     assert "--cluster" in capsys.readouterr().err
     assert cli.main(["history", str(history), "--cluster", "ill", "--diff", "previous", "latest"]) == 0
-    assert "1 new, 1 gone, 1 still there" in capsys.readouterr().out
+    assert "1 new, 1 resolved, 1 unchanged" in capsys.readouterr().out
     assert cli.main(["history", str(history), "--cluster", "none"]) == 2
 
 
@@ -191,7 +191,7 @@ def test_a_finding_that_a_run_could_not_look_for_is_not_gone(tmp_path: Path) -> 
     publish(tmp_path, "torn", 20, 5)
     publish(tmp_path, "torn", 21, complete=False)
     page = Page(Site(Shelf(tmp_path)).page("finding/torn5.html") or "")
-    assert "not looked for in the latest run part of the input could not be read" in page.text
+    assert "not checked in the latest run part of the input is unreadable" in page.text
     assert page.all("header")[0]["class"] == "tone-unsure"
 
 

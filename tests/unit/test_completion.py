@@ -36,6 +36,21 @@ def test_bash_completes(words: list[str], offers: set[str], capsys: pytest.Captu
     assert ran.stderr == ""
 
 
+@pytest.mark.skipif(shutil.which("fish") is None, reason="no fish")
+@pytest.mark.parametrize(
+    ("line", "offers"),
+    [
+        ("auditor aud", {"audit"}), ("auditor audit --min-", {"--min-severity"}),
+        ("auditor rules hanging-tr", {"hanging-transaction"}),
+    ],
+)  # fmt: skip
+def test_fish_completes(line: str, offers: set[str], capsys: pytest.CaptureFixture[str]) -> None:
+    ask = f"{script('fish', capsys)}\ncomplete -C '{line}'"
+    ran = subprocess.run(["fish", "--no-config", "-c", ask], capture_output=True, text=True, check=True)
+    assert {offer.split("\t")[0] for offer in ran.stdout.splitlines()} == offers
+    assert ran.stderr == ""
+
+
 def test_zsh_gets_its_function(capsys: pytest.CaptureFixture[str]) -> None:
     said = script("zsh", capsys)
     assert said.startswith("#compdef auditor\n")

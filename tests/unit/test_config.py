@@ -89,10 +89,10 @@ def test_a_file_of_the_working_directory_chooses_nothing_that_matters(
     assert [(id, named.name) for id, named in args.clusters] == [("id", "prod")]
     lines = [line for line in capsys.readouterr().err.splitlines() if "ignored" in line]
     assert lines == [
-        "auditor: auditor.toml: master ignored; use --config auditor.toml",
-        "auditor: auditor.toml: [audit] out ignored; use --config auditor.toml",
-        'auditor: auditor.toml: ["a\\u001bb"] "c\\u001b" ignored; use --config auditor.toml',
-        "auditor: pyproject.toml [tool.auditor]: baseline ignored; use --config pyproject.toml",
+        "auditor: auditor.toml: master ignored (to use it: --config auditor.toml)",
+        "auditor: auditor.toml: [audit] out ignored (to use it: --config auditor.toml)",
+        'auditor: auditor.toml: ["a\\u001bb"] "c\\u001b" ignored (to use it: --config auditor.toml)',
+        "auditor: pyproject.toml [tool.auditor]: baseline ignored (to use it: --config pyproject.toml)",
     ]
 
 
@@ -109,7 +109,7 @@ def test_every_option_but_the_harmless_is_ignored(capsys: pytest.CaptureFixture[
 def test_of_many_ignored_keys_the_first_are_named() -> None:
     _, ignored = arguments.harmless([arguments.Source("auditor.toml", {f"k{n}": n for n in range(1000)})])
     assert len(ignored) == 21
-    assert ignored[-1] == "auditor.toml: 980 more keys ignored; use --config auditor.toml"
+    assert ignored[-1] == "auditor.toml: 980 more keys ignored (to use them: --config auditor.toml)"
 
 
 def test_a_pyproject_toml_can_be_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,18 +121,18 @@ def test_a_pyproject_toml_can_be_named(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("fail_on = 'info'", "auditor.toml: no command has an option named 'fail_on'"),
-        ("[audit]\ninterval = 1", "auditor.toml: [audit] has no option 'interval'"),
-        ("[audits]\nrecords = true", "auditor.toml: [audits] is no command"),
-        ("[watch]\ninterval = '1'", "auditor.toml: [watch] interval is a number, not '1'"),
-        ("records = 'yes'", "auditor.toml: records is true or false, not 'yes'"),
-        ("max-findings = 1.5", "auditor.toml: max-findings is a whole number, not 1.5"),
-        ("max-findings = true", "auditor.toml: max-findings is a whole number, not True"),
-        ("topic = 'a'", "auditor.toml: topic is a list, not 'a'"),
-        ("topic = [1]", "auditor.toml: topic is a text in quotes, not 1"),
-        ("fail-on = 'bad'", "auditor.toml: fail-on is 'bad'; one of critical, error"),
-        ("[history]\ndiff = ['a']", "auditor.toml: [history] diff is a list of 2, not of 1"),
-        ("config = 'x'", "auditor.toml: no command has an option named 'config'"),
+        ("fail_on = 'info'", "auditor.toml: unknown option 'fail_on'"),
+        ("[audit]\ninterval = 1", "auditor.toml: unknown option 'interval' in [audit]"),
+        ("[audits]\nrecords = true", "auditor.toml: unknown command [audits]"),
+        ("[watch]\ninterval = '1'", "auditor.toml: [watch] interval is '1': expected a number"),
+        ("records = 'yes'", "auditor.toml: records is 'yes': expected true or false"),
+        ("max-findings = 1.5", "auditor.toml: max-findings is 1.5: expected a whole number"),
+        ("max-findings = true", "auditor.toml: max-findings is True: expected a whole number"),
+        ("topic = 'a'", "auditor.toml: topic is 'a': expected a list"),
+        ("topic = [1]", "auditor.toml: topic is 1: expected a string in quotes"),
+        ("fail-on = 'bad'", "auditor.toml: fail-on is 'bad': expected one of critical, error"),
+        ("[history]\ndiff = ['a']", "auditor.toml: [history] diff has 1 values: expected a list of 2"),
+        ("config = 'x'", "auditor.toml: unknown option 'config'"),
         ("x =", "auditor.toml is no TOML"),
         ("x = " + "[" * 100_000, "auditor.toml is nested too deeply"),
         ("#" * (1 << 20) + "#", "auditor.toml is larger than 1048576 bytes"),
@@ -152,7 +152,7 @@ def test_a_named_file_must_be_there_and_tool_auditor_a_table(capsys: pytest.Capt
     assert "cannot read none.toml" in capsys.readouterr().err
     write("pyproject.toml", "[tool]\nauditor = 1\n")
     assert cli.main(CALL) == 2
-    assert "pyproject.toml: tool.auditor is no table" in capsys.readouterr().err
+    assert "pyproject.toml: tool.auditor is not a table" in capsys.readouterr().err
 
 
 def test_every_option_of_every_command_can_stand_in_a_file() -> None:

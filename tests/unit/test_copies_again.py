@@ -288,7 +288,7 @@ def test_an_index_that_is_replaced_each_time_is_not_compared(
     copied_here(monkeypatch)
     assert cli.main(["copy", str(source.parent), "--out", str(copy)]) == 0
     assert times.count("t-0") == 3
-    assert "1 folder changed each time" in capsys.readouterr().out
+    assert "1 directory changed during each" in capsys.readouterr().out
     audit = opened(copy)
     assert [f.kind for f in audit.findings if f.kind == "index-mismatch"] == []
     (row,) = rows_of(copy)["decode_errors"]

@@ -241,7 +241,7 @@ def test_a_damaged_run_takes_nothing_else_down(
         listed = capsys.readouterr().out
         assert all(name in listed for name in names)
         codes.add(cli.main(["history", str(history), "--cluster", cluster, "--diff", *names]))
-        assert "1 new, 0 gone, 1 still there" in capsys.readouterr().out
+        assert "1 new, 0 resolved, 1 unchanged" in capsys.readouterr().out
         codes.add(cli.main(["history", str(history), "--cluster", cluster, "--format", "json"]))
         rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         assert {row["run_id"] for row in rows} >= set(names)
@@ -269,7 +269,7 @@ def test_a_damaged_run_is_named(history: Path, tmp_path: Path, capsys: pytest.Ca
     assert cli.main(["dashboard", str(history), "--export", str(tmp_path / "pages")]) == 3
     said = capsys.readouterr().err
     assert "bad" in said
-    assert "run not read" in (tmp_path / "pages/index.html").read_text()
+    assert "unreadable run" in (tmp_path / "pages/index.html").read_text()
     assert cli.main(["history", str(history)]) == 3
     assert "bad" in capsys.readouterr().err
 
@@ -286,7 +286,7 @@ def test_the_newest_run_is_no_green_card_where_its_findings_are_damaged(history:
 
     entry = shelf.without_unreadable(standing)
     assert (entry.last.run_id, entry.worst, entry.gone) == ("own-2", "error", 0)
-    assert "another checksum" in entry.partly
+    assert "checksum differs" in entry.partly
 
 
 def test_a_repaired_run_is_read_again(history: Path) -> None:

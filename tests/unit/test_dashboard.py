@@ -82,9 +82,9 @@ def test_the_latest_run_is_compared_with_the_one_before(port: int) -> None:
     page = Page(source)
     assert (status, page.faults) == (200, [])
     # Of hanging-36's four: three in the first run; the last three and one more in the second.
-    assert "2 new findings, 1 gone, 2 still there" in page.text
+    assert "2 new findings, 1 resolved, 2 unchanged" in page.text
     gone = samples.hanging()[0][0]
-    assert gone["message"] in page.text[page.text.index("Gone") : page.text.index("Partitions worst")]
+    assert gone["message"] in page.text[page.text.index("Resolved") : page.text.index("Partitions worst")]
     assert headers["Cache-Control"] == "no-store"
     assert headers["X-Content-Type-Options"] == "nosniff"
 
@@ -112,11 +112,13 @@ def test_a_finding_has_a_page_that_says_since_when(port: int) -> None:
     """Of the first run alone, of both, and of the second alone."""
     first, both, _, second = samples.hanging()[0]
     pages = [Page(get(port, f"/finding/{fingerprint(row, 'c')}.html")[1]).text for row in (first, both, second)]
-    said = [re.search(r"first seen (\S+) .* last seen (\S+) .* runs in (.*?) since then", text) for text in pages]
+    said = [
+        re.search(r"first seen (\S+) .* last seen (\S+) .* runs present in (.*?) since then", text) for text in pages
+    ]
     assert [match and match.groups() for match in said] == [
         ("night-1", "night-1", "1 of 2 runs"), ("night-1", SLASHED, "2 of 2 runs"), (SLASHED, SLASHED, "1 of 1 run"),
     ]  # fmt: skip
-    assert [("gone" in text, "there in the latest run" in text) for text in pages] == [
+    assert [("resolved" in text, "present in the latest run" in text) for text in pages] == [
         (True, False), (False, True), (False, True),
     ]  # fmt: skip
     assert f"Your transactional id {second['transactional_id']}" in pages[2]
@@ -162,10 +164,10 @@ def test_a_run_that_cannot_be_read_is_reported_and_the_server_lives(tmp_path: Pa
 
 def test_a_run_that_comes_while_it_serves_is_on_the_next_page(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path)
-    assert "No run is kept here yet" in Site(shelf).front()
+    assert "No runs yet" in Site(shelf).front()
     publish(tmp_path, "a", [])
     assert "No run is kept" not in Site(shelf).front()
-    assert "The first run" in Site(shelf).front()
+    assert "First run" in Site(shelf).front()
     publish(tmp_path, "a", samples.hanging()[0])
     assert "4 critical" in Site(shelf).front(), "a rerun replaces it"
 
@@ -177,7 +179,7 @@ def test_only_this_machine_is_listened_to(history: Path) -> None:
 
 def test_mistakes_are_reported_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["dashboard", str(tmp_path / "none")]) == 2
-    assert "is no folder" in capsys.readouterr().err
+    assert "is not a directory" in capsys.readouterr().err
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -26,7 +26,7 @@ from tests import corpora
         ("lost", {"from": "2026-11-22T00:35:06.625Z", "lies_on": {"broker_id": 1, "folder": "un-0"}},
          ("lost", "from 2026-11-22 00:35:06 UTC; lies on broker id 1, folder un-0")),
         ("also", [{"severity": "critical", "rule": "missing-marker", "message": "no marker"}, {"message": "two"}],
-         ("also found", "critical missing-marker: no marker; two")),
+         ("related findings", "critical missing-marker: no marker; two")),
     ],
 )  # fmt: skip
 def test_a_fact_is_said_as_people_say_it(name: str, fact: Any, said: tuple[str, str]) -> None:

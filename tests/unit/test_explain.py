@@ -71,7 +71,7 @@ def test_what_the_cluster_did_stands_beside_a_finding_of_a_kept_run(
         assert cli.main(["explain", row["fingerprint"], option, str(tmp_path / where)]) == 0
         said.append(capsys.readouterr().out)
     assert said[0].split("\nIn the report")[0] == said[1].split("\nIn the report")[0]
-    did = said[0].partition("What the cluster did:\n")[2].partition("What to do:")[0]
+    did = said[0].partition("Cluster events:\n")[2].partition("What to do:")[0]
     assert "leader" in did
     summary = tmp_path / "out" / "summary.json"
     content = json.loads(summary.read_text())
@@ -81,11 +81,11 @@ def test_what_the_cluster_did_stands_beside_a_finding_of_a_kept_run(
     of_the_past = {name: value for name, value in content.items() if name != "cluster_events"}
     for changed, why in (
         (of_the_past, "not kept with this run"),
-        (content | {"cluster_events": []}, "the input has no record of __cluster_metadata about this partition"),
+        (content | {"cluster_events": []}, "__cluster_metadata in the input has no record of this partition"),
     ):
         summary.write_text(json.dumps(changed))
         assert cli.main(["explain", row["fingerprint"], "--out", str(tmp_path / "out")]) == 0
-        assert f"What the cluster did:\n  not known: {why}\n" in capsys.readouterr().out
+        assert f"Cluster events:\n  {why}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["", "ffffffffffffffffffff"])

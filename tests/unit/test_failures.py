@@ -46,6 +46,6 @@ def _fails(folder: Path) -> None:
 
 def test_a_store_that_goes_on_refusing_is_no_bug(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with pytest.raises(AuditFailure, match=r"the store says SlowDown.*call again, or wait longer") as said, failures():
+    with pytest.raises(AuditFailure, match=r"the store says SlowDown.*run again, or wait longer") as said, failures():
         raise StoreTrouble("SlowDown")
     assert "bug" not in str(said.value)

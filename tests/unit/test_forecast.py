@@ -130,7 +130,7 @@ def test_the_command_prints_it_and_writes_nothing(tmp_path: Path, capsys: pytest
 def test_a_wrong_call_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(corpora.unpack("healthy-41"))
     for words, says in (
-        (["--plan", "--format", "sarif"], "--plan is printed as table or json, not as sarif"),
+        (["--plan", "--format", "sarif"], "invalid --format 'sarif' with --plan: expected table or json"),
         (["--plan", "--master", "inline[x]"], "give inline"),
     ):
         assert main(["audit", path, *words]) == 2

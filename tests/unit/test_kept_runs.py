@@ -156,16 +156,16 @@ def test_a_newer_schema_and_a_broken_manifest_are_refused(tmp_path: Path) -> Non
     with pytest.raises(AuditInputError, match="upgrade"):
         runs.publish(tmp_path, "a", {}, FACTS)
     path.write_text("[]")
-    assert "no manifest" in runs.content_of(tmp_path).unreadable["a"]
+    assert "not a manifest" in runs.content_of(tmp_path).unreadable["a"]
     path.write_text(text)
     Path(runs.files(tmp_path, run, "findings")[0]).unlink()
-    with pytest.raises(AuditInputError, match="cannot be read"):
+    with pytest.raises(AuditInputError, match="is unreadable"):
         runs.read(tmp_path, run, "findings")
 
 
 @pytest.mark.parametrize("name", ["", "x" * 201, "a\nb"])
 def test_names_that_are_no_run_ids(tmp_path: Path, name: str) -> None:
-    with pytest.raises(AuditInputError, match="will not do"):
+    with pytest.raises(AuditInputError, match="invalid run id"):
         runs.publish(tmp_path, name, {}, FACTS)
 
 
@@ -181,7 +181,7 @@ def test_a_diff_says_what_is_new_gone_and_still_there(tmp_path: Path, capsys: py
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(row["change"], row["partition"]) for row in rows] == [("new", 3), ("gone", 1), ("still", 2)]
     assert cli.main(["history", str(tmp_path), "--diff", "b", "a"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "1 new, 1 gone, 1 still there"
+    assert capsys.readouterr().out.splitlines()[-1] == "1 new, 1 resolved, 1 unchanged"
     assert cli.main(["history", str(tmp_path), "--diff", "c", "a"]) == 2
 
 
@@ -193,16 +193,16 @@ def test_what_a_baseline_accepts_is_counted_apart(tmp_path: Path, capsys: pytest
     accepted = FACTS | {"counts": {"error": 1}, "accepted": {"critical": 0, "error": 1}}
     runs.publish(tmp_path, "b", {"findings": found}, accepted, summary)
     runs.publish(tmp_path, "c", {"findings": found}, FACTS | {"accepted": None})
-    says = {("a", "b"): "0 new, 1 gone, 1 still there, 1 accepted", ("b", "c"): "1 new, 0 gone, 1 still there"}
+    says = {("a", "b"): "0 new, 1 resolved, 1 unchanged, 1 suppressed", ("b", "c"): "1 new, 0 resolved, 1 unchanged"}
     for two, said in says.items():
         assert cli.main(["history", str(tmp_path), "--diff", *two]) == 0
         assert capsys.readouterr().out.splitlines()[-1] == said
     assert cli.main(["history", str(tmp_path)]) == 0
-    assert [", 1 accepted " in line for line in capsys.readouterr().out.splitlines()] == [False, True, False]
+    assert [", 1 suppressed " in line for line in capsys.readouterr().out.splitlines()] == [False, True, False]
     page = Site(Shelf(tmp_path)).page("run/b.html")
     assert page is not None
-    assert "and 1 that the baseline accepts" in page
-    assert "0 new findings, 1 gone, 1 still there" in page
+    assert "and 1 suppressed by the baseline" in page
+    assert "0 new findings, 1 resolved, 1 unchanged" in page
     assert Shelf(tmp_path).who(runs.committed(tmp_path)[1], accepted=False)["partition"].to_pylist() == [2]
 
 
@@ -212,7 +212,7 @@ def test_runs_and_files_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture
     (tmp_path / "run_id=half" / "findings" / "0.parquet").touch()
     assert cli.main(["history", str(tmp_path)]) == 0
     first, second = capsys.readouterr().out.splitlines()
-    assert first.startswith("a  as of 2026-11-21T04:00:00.000Z  0 critical")
+    assert first.startswith("a  evaluated at 2026-11-21T04:00:00.000Z  0 critical")
     assert second == "half  never committed"
     assert cli.main(["history", str(tmp_path), "--files", "findings"]) == 0
     listed = capsys.readouterr().out.splitlines()

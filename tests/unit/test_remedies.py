@@ -46,8 +46,8 @@ def test_a_remedy_is_not_given_for_findings_that_have_another() -> None:
     ((count, others),) = ((one.count, one.others) for one in finding_groups.remedies(found, []))
     assert (count, others) == (1, 1)
     said = printed(found, samples.empty_summary(), 120)
-    assert "What to do about 1 more of these is not the same: auditor explain" in said
-    assert "What to do about 1 more is not the same" in render_report(report_of(found, samples.empty_summary()), [], [])
+    assert "1 more needs different steps: auditor explain" in said
+    assert "1 more needs different steps" in render_report(report_of(found, samples.empty_summary()), [], [])
 
 
 def test_what_a_baseline_accepts_asks_for_nothing() -> None:
@@ -66,7 +66,7 @@ def test_the_terminal_says_what_to_do_with_each_command_on_a_line() -> None:
     ]
     again = lines.index("critical unclean-election · at risk · a-0")
     assert start < again
-    assert lines[again + 1] == "  What to do: as for replica-divergence"
+    assert lines[again + 1] == "  What to do: same as for replica-divergence"
 
 
 def test_the_page_gives_a_shared_remedy_once() -> None:

@@ -40,7 +40,7 @@ def test_blocked_come_first_and_every_open_transaction_once() -> None:
     assert names(found.rows) == [(2, "do-1"), (3, "do-2"), (1, ""), (4, "")]
     assert [row.first.row["producer_id"] for row in found.advised] == [2]
     assert [row.first.row["producer_id"] for row in found.unsure_advised] == [3]
-    assert found.rows[3].note == "behind the one that holds its partition"
+    assert found.rows[3].note == "starts after the transaction that blocks its partition"
     assert found.kinds == {"hanging", "undecidable", "active"}
 
 
@@ -69,6 +69,6 @@ def test_a_two_phase_commit_is_called_as_everywhere_and_not_said_to_end_by_itsel
     held = [entry(1, 0, "active", "waiting", timeout_ms=2**31 - 1)]
     found = made(held, held)
     assert found.rows[0].first.kind == "active"
-    assert found.rows[0].note.endswith("only its application ends it")
+    assert found.rows[0].note.endswith("only its application can end it")
     assert found.rows[0].calm
     assert found.kinds == set()

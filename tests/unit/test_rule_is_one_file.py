@@ -107,7 +107,7 @@ def test_a_made_up_rule_reaches_every_page(catalogue: dict[str, registry.Rule]) 
     held = safeguards.prevented_by(slept, catalogue[slept.rule].prevented_by, some_log().cluster)
     summary = empty_summary(prevention=safeguards.summed([(slept, held)]))
     page = render_report(report_of(registry.described(f.to_dict() for f in kept), summary), [], [])
-    assert "1 partition is blocked" in page
+    assert "1 partition blocked" in page
     assert "coffee.enable=true" in page
 
 

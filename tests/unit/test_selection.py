@@ -59,8 +59,8 @@ def test_only_what_is_asked_for_is_printed_and_all_of_it_counts(
     said = capsys.readouterr()
     rows = [json.loads(line) for line in said.out.splitlines()]
     assert {row["transactional_id"] for row in rows} == {"bank-commit", "bank-cured"}
-    assert said.err.startswith("4 PARTITIONS ARE BLOCKED\n")
-    assert "Printed: 3 of them (partition bank.ledger-*, transactional id bank-c*)" in said.err
+    assert said.err.startswith("4 PARTITIONS BLOCKED\n")
+    assert "Listed: 3 (partition bank.ledger-*, transactional id bank-c*)" in said.err
     assert len(Path(call[3], "findings.jsonl").read_text(encoding="utf-8").splitlines()) == 7
 
 
@@ -71,7 +71,7 @@ def test_blocked_partitions_that_are_not_printed_are_counted(
     assert cli.main([*call, "--partition", "bank.ledger-0"]) == 1
     said = capsys.readouterr().out
     assert " ".join(said.split()).count("read_committed consumers stop") == 1
-    assert "\nNot printed: 3 more partitions that are blocked\n" in said
+    assert "\nNot listed: 3 more blocked partitions\n" in said
 
 
 @pytest.mark.parametrize(

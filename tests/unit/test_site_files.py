@@ -69,9 +69,9 @@ def test_only_what_changed_is_written_and_nothing_goes(history: Path, site: Path
     assert changed == {"index.html", "cluster/ill.html", "finding/ill5.html", "finding/ill7.html"}
     assert done.pages == len(changed) + len(files(site) - before.keys()) == 5
     said = Page((site / "finding/ill5.html").read_text()).text
-    assert "first seen ill-20 as of 2026-11-20 04:00:00 UTC" in said
+    assert "first seen ill-20 evaluated at 2026-11-20 04:00:00 UTC" in said
     assert "last seen ill-21" in said
-    assert "runs in 2 of 3 runs since then gone in ill-22" in said
+    assert "runs present in 2 of 3 runs since then resolved in ill-22" in said
 
 
 def test_a_baseline_s_note_and_owner_are_on_the_page(tmp_path: Path, site: Path) -> None:
@@ -82,8 +82,8 @@ def test_a_baseline_s_note_and_owner_are_on_the_page(tmp_path: Path, site: Path)
     entry = {"fingerprint": row["fingerprint"], "severity": "critical", "reason": "OPS-17", "who": "Ada", "rule": "r",
              "where": "w"}  # fmt: skip
     states = {
-        None: "state accepted note OPS-17 owner Ada until no end",
-        "accepted until 2026-11-20": "state not accepted any more: accepted until 2026-11-20",
+        None: "state suppressed reason OPS-17 owner Ada until no expiry",
+        "accepted until 2026-11-20": "state no longer suppressed: accepted until 2026-11-20",
     }
     summary = runs.summary_of(history, run)
     given = {name: runs.read(history, run, name) for name in run.files if name != "summary"}

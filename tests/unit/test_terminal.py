@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 
@@ -25,7 +26,7 @@ def printed(findings: list[dict], summary: dict, width: int = 140, color: bool =
 def test_every_finding_is_reported_within_the_width(width: int) -> None:
     findings, summary, _, _ = samples.hanging()
     said = printed(findings, summary, width, verbose=True)
-    table = said.split("\n\nFindings:")[0]
+    table = said.split("\n\n4 critical")[0]
     commands = ("kafka-transactions.sh",)  # on one line however long, to be pasted
     lines = [line for line in table.splitlines() if not line.strip().startswith(commands)]
     assert max(cells(line) for line in lines) <= width
@@ -39,8 +40,8 @@ def test_every_finding_is_reported_within_the_width(width: int) -> None:
 
 def test_closing_lines_tell_counts_what_was_read_and_the_report() -> None:
     said = printed(*samples.hanging()[:2], report="out/report.html")
-    assert "Findings: 4 critical\n" in said
-    assert "skipped with a reason" in said
+    assert "\n4 critical\n" in said
+    assert re.search(r"^Scanned [\d.]+ KiB, \d+ batches \([\d.]+ KiB skipped\)$", said, re.M)
     assert said.endswith("Report: out/report.html\n")
 
 
@@ -73,21 +74,21 @@ def test_long_lists_say_how_many_more() -> None:
     assert "error sequence-gap · lost · 1,000 findings · t-0@0, t-0@1, t-0@2 and 997 more places\n" in said
     assert said.count("sequence-gap") == 1
     assert printed(findings, samples.empty_summary(), verbose=True).count("sequence-gap") == 1000
-    assert "Findings: 1,000 error" in said
+    assert "\n1,000 errors\n" in said
 
 
 def test_what_was_not_read_is_said() -> None:
     lost = [{"log_dir": "b1", "file": "t-0/0.log", "position": 9, "reason": "unreadable", "detail": "EIO"}] * 7
     said = printed([], samples.empty_summary(unreadable=lost, batches=1))
-    assert said.startswith("Part of the input could not be read; no error in the rest\nAs of ")
-    assert "Findings: none\n" in said
-    assert "Not read: b1/t-0/0.log at byte 9: EIO\n" in said
-    assert "Not read: 2 more places" in said
+    assert said.startswith("Part of the input is unreadable; no problems in the rest\nEvaluated at ")
+    assert "\nNo findings\n" in said
+    assert "Unreadable: b1/t-0/0.log at byte 9: EIO\n" in said
+    assert "Unreadable: 2 more places" in said
 
 
 def test_nothing_read_is_said_as_that() -> None:
     lost = [{"log_dir": "b1", "file": "t-0/0.log", "position": 0, "reason": "unreadable", "detail": "EIO"}]
-    assert printed([], samples.empty_summary(unreadable=lost)).startswith("Nothing could be read\nAs of ")
+    assert printed([], samples.empty_summary(unreadable=lost)).startswith("The input is unreadable\nEvaluated at ")
 
 
 def test_an_ascii_terminal_gets_ascii() -> None:
@@ -133,7 +134,7 @@ def thousand() -> tuple[list[dict], dict]:
 def test_what_four_producers_hold_is_four_parts_and_all_of_it_when_asked() -> None:
     findings, summary = thousand()
     said = printed(findings, summary, 80)
-    assert said.startswith("1,000 PARTITIONS ARE BLOCKED\n")
+    assert said.startswith("1,000 PARTITIONS BLOCKED\n")
     assert [line.split()[:2] for line in said.splitlines()[4:8]] == [[f"t-{n}", "+249"] for n in range(4)]
     assert len(said.splitlines()) <= 60
     whole = " ".join(printed(findings, summary, 80, verbose=True).split())
@@ -153,8 +154,8 @@ def test_infos_are_counted_and_printed_when_asked() -> None:
     said = printed(findings, samples.empty_summary(), 80)
     assert "warning sequence-gap" in said
     assert "info sequence-gap" not in said
-    assert "\nFindings: 1 warning; 2 notes: --verbose\n" in said
-    assert "1 note: --verbose" in printed(findings[:2], samples.empty_summary(), 80)
+    assert "\n1 warning, 2 info (use --verbose to list)\n" in said
+    assert "1 info (use --verbose to list)" in printed(findings[:2], samples.empty_summary(), 80)
     whole = printed(findings, samples.empty_summary(), 80, verbose=True)
     assert whole.count("info sequence-gap") == 2
     assert "--verbose" not in whole
@@ -165,7 +166,7 @@ def test_infos_that_are_asked_for_are_printed() -> None:
     said = printed(findings, samples.empty_summary(), 80, shown=Selection(infos=True))
     assert "note 0" in said
     assert "--verbose" not in said
-    assert "Printed:" not in said  # nothing is left out
+    assert "Listed:" not in said  # nothing is left out
 
 
 @pytest.mark.parametrize(("given", "infos"), [([], False), (["--min-severity", "info"], True)])

@@ -103,7 +103,7 @@ def test_an_owner_that_nobody_knows_has_one_name() -> None:
 def test_all_views_say_by_whose_clock_it_began() -> None:
     made = views(*blocked_run(producer_id=1))
     for name in ("markdown", "slack", "pagerduty"):
-        assert "since 2026-11-21 03:59:00 UTC by its records' time stamps" in made[name], name
+        assert "since 2026-11-21 03:59:00 UTC by its records' timestamps" in made[name], name
 
 
 def test_the_message_for_an_owner() -> None:
@@ -111,12 +111,12 @@ def test_the_message_for_an_owner() -> None:
     (found,), holder = findings, Open(summary["blocked"][0], findings=findings)
     said = message(found, holder, "prod", "https://x")
     assert said.startswith(
-        "Your transactional id tx (producer 1) left 2 records of an open transaction in t-0 at offsets 5–6 since "
-        "2026-11-21 03:59:00 UTC by its records' time stamps in cluster prod. Behind it read_committed consumers stand "
+        "Your transactional id tx (producer id 1) left 2 records of an open transaction in t-0 at offsets 5–6 since "
+        "2026-11-21 03:59:00 UTC by its records' timestamps in cluster prod. Its read_committed consumers are blocked "
         "at offset 5; the LSO lag is 4 offsets. "
     )
-    assert said.endswith(" More: https://x")
-    assert message(found, None, "") == f"About your transactional id tx (producer 1): open {SIGNS}."
+    assert said.endswith(" Details: https://x")
+    assert message(found, None, "") == f"About your transactional id tx (producer id 1): open {SIGNS}."
     assert message({**found, "transactional_id": None}, None, "") == ""
 
 

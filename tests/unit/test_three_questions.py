@@ -132,7 +132,7 @@ def test_a_follower_that_is_behind_its_leader_is_held_by_what_it_has_open() -> N
         0,
         None,
     )
-    assert "held at offset 5 by the last stable offset, open by producer 0" in table_lines.cleaner_note(
+    assert "held at offset 5 by the last stable offset, open by producer id 0" in table_lines.cleaner_note(
         shown_row(found)
     )
     says = [aside["says"] for aside in of_log(log)]

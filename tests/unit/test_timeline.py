@@ -37,15 +37,15 @@ def test_an_open_transaction_is_labelled_with_its_id_and_age() -> None:
     rows = [bar(2, 50, 59, **{"class": "orphan"})]
     whole = {"log_start": 0, "log_end": 100, "lso": 50, "transactions": rows, "truncated": 0}
     (lane,) = timeline.draw_timeline(whole, {(2, 50): row}).lanes
-    assert lane.label == "producer 2 (pay)"
-    assert lane.note == "open since 2026-11-21 04:00:00 UTC · 1 min · orphan"
+    assert lane.label == "producer id 2 (pay)"
+    assert lane.note == "open since 2026-11-21 04:00:00 UTC · 1 min · hanging"
 
 
 def test_the_label_says_what_the_cards_say() -> None:
     rows = [bar(2, 50, 59, **{"class": "active"})]
     whole = {"log_start": 0, "log_end": 100, "lso": 50, "transactions": rows, "truncated": 0}
     (lane,) = timeline.draw_timeline(whole, {(2, 50): {"kind": "undeliverable"}}).lanes
-    assert lane.note == "open · undeliverable"
+    assert lane.note == "open · prepared"
 
 
 def test_what_holds_nobody_up_does_not_alarm() -> None:

@@ -59,7 +59,7 @@ def test_every_held_partition_is_named_whatever_its_age() -> None:
         assert (row["last_stable_offset"], row["log_end"]) == (live["lastStableOffset"], live["highWatermark"])
     # The clients of two of them had set their clocks two hours back; all began within the last minute of the run.
     assert max(row["age_ms"] for row in audit.blocked) < 60_000
-    assert said(audit) == ("4 PARTITIONS ARE BLOCKED", "4 partitions are blocked")
+    assert said(audit) == ("4 PARTITIONS BLOCKED", "4 partitions blocked")
     assert audit.exit_code() == 1
 
 
@@ -128,7 +128,7 @@ def test_a_partition_alone_is_neither_red_nor_green(tmp_path: Path) -> None:
     assert (row["standing"], row["at_least"], row["beyond_timeout"]) == ("unknown", True, None)
     assert audit.exit_code() == 0
     first, headline = said(audit)
-    assert first == headline == "1 partition is held by an open transaction, and nothing shows for how long"
+    assert first == headline == "1 open transaction: status unknown (age unknown)"
     assert opened(tmp_path / "bank.ledger-0", as_of=parse_time("now")).exit_code() == 1
 
 
@@ -177,7 +177,7 @@ def test_prepared_without_a_leader_is_an_error_at_once(tmp_path: Path) -> None:
         assert (found.kind, found.evidence["without_leader"]) == ("stuck-prepare", [PARTITION])
         assert PARTITION in found.message
         assert (standings(audit), audit.exit_code()) == ({PARTITION: "undeliverable"}, 1)
-        assert said(audit)[1].startswith("1 partition is blocked; ")  # and that the lab has not all of the copy
+        assert said(audit)[1].startswith("1 partition blocked; ")  # and that the lab has not all of the copy
 
 
 @pytest.mark.parametrize("options", [{"topics": ("nothing.of.it*",)}, {"rules": ("duplicate-key",), "records": False}])
@@ -196,26 +196,29 @@ def test_loss_of_acknowledged_records_goes_before_a_block() -> None:
     loss = finding(rule="replica-missing-range", severity="critical", topic="t", partition=0, message="gone")
     rows, summary = [*registry.described(f.to_dict() for f in audit.findings), loss], run_report(audit).summary
     page = report.render_report(report_of(rows, summary), audit.judged["open"], [])
-    headline = "4 partitions are blocked; records are at risk in 1 partition"
+    headline = "4 partitions blocked; records at risk in 1 partition"
     assert f"<h1>{headline}</h1>" in page
     gone = finding(rule="replica-divergence", severity="critical", topic="t", partition=2)
     both = [*rows, loss, gone]
     page = report.render_report(report_of(both, summary), audit.judged["open"], [])
-    assert "<h1>Records are lost in 1 partition; 4 partitions are blocked; also at risk</h1>" in page
+    assert "<h1>Records lost in 1 partition; 4 partitions blocked; also at risk</h1>" in page
 
 
 def test_exit_status_and_verdict_agree() -> None:
     audit = opened(corpora.unpack("healthy-41"), as_of=corpora.manifest("healthy-41")["copied_at"])
-    assert (audit.exit_code(), said(audit)[0][:18]) == (0, "Nothing is wrong i")
+    assert (audit.exit_code(), said(audit)[0][:18]) == (0, "No problems found.")
 
 
 def test_the_clock_and_the_age_of_the_copy_are_said() -> None:
     summary = answers.summary({"as_of": "2026-11-21T04:00:00.000Z", "newest": "2026-11-21T01:59:00.000Z"})
-    assert answers.clock(summary | {"as_of_given": True}) == "As of 2026-11-21 04:00:00 UTC; the copy is 2 h 1 min old"
+    assert (
+        answers.clock(summary | {"as_of_given": True})
+        == "Evaluated at 2026-11-21 04:00:00 UTC; the copy is 2 h 1 min old"
+    )
     wall = datetime.datetime(2026, 11, 24, 1, 59, tzinfo=datetime.UTC)
     said = answers.clock(summary | {"as_of_given": False, "as_of": summary["newest"]}, wall)
-    assert said.startswith("As of 2026-11-21 01:59:00 UTC (or --as-of now); ")
-    assert said.endswith("the copy is 3 d old")
+    newest = "the newest broker timestamp in the copy (3 d ago). Use --as-of now for the current time."
+    assert said == f"Evaluated at 2026-11-21 01:59:00 UTC, {newest}"
 
 
 def test_the_groups_that_read_a_blocked_topic_are_named() -> None:
@@ -232,10 +235,10 @@ def test_a_partition_alone_is_neither_red_nor_green_and_its_age_is_not_zero() ->
     out = io.StringIO()
     terminal.print_findings(report_of(run_report(audit).findings, summary), out, 200)
     text = out.getvalue()
-    assert text.startswith("1 partition is held by an open transaction, and nothing shows for how long\n")
-    why = "nothing in the input shows how long, or whether it is open still"
-    assert f"\nHeld, but not known to be blocked for longer than is normal: {why}\n" in text
-    assert "\nbank.ledger-0  03:51:19  producer 1       77  Investigate first  " in text
+    assert text.startswith("1 open transaction: status unknown (age unknown)\n")
+    why = "the input shows neither its age nor whether it is still open"
+    assert f"\nPossibly blocked. The copy does not show whether these transactions are still open ({why}):\n" in text
+    assert "\nbank.ledger-0  03:51:19  producer id 1       77  Investigate first  " in text
     assert "0 ms" not in text
     assert "for 0 s" not in text
     assert audit.exit_code() == 0

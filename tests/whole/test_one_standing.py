@@ -108,7 +108,7 @@ def of_headline(findings: list[dict[str, Any]], summary: dict[str, Any], red: li
         assert "blocked" in decided.headline
     out = io.StringIO()
     terminal.print_findings(report_of(findings, summary), out, 4000)
-    assert out.getvalue().split("\n")[0].lower() == decided.headline.lower()
+    assert out.getvalue().split("\n")[0].partition(". Scanned")[0].lower() == decided.headline.lower()
 
 
 def of_metrics(folder: Path, findings: list[dict[str, Any]], summary: dict[str, Any]) -> None:
@@ -238,12 +238,12 @@ def test_what_is_young_is_not_asked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "status", "said"),
     [
-        ({}, 1, "4 partitions are blocked"),
-        ({"rules": ("hanging-transaction",)}, 1, "4 partitions are blocked"),
-        ({"rules": ("torn-tail",)}, 0, "4 partitions are blocked, which only a rule that was left out reports"),
-        ({"skip_rules": ("torn-tail",)}, 1, "4 partitions are blocked; 1 rule of "),
-        ({"topics": ("bank.audit",)}, 1, "1 partition is blocked; only topics that match bank.audit were read"),
-        ({"topics": ("__transaction_state",)}, 0, "Nothing is wrong"),
+        ({}, 1, "4 partitions blocked"),
+        ({"rules": ("hanging-transaction",)}, 1, "4 partitions blocked"),
+        ({"rules": ("torn-tail",)}, 0, "4 partitions blocked (reported only by excluded rules)"),
+        ({"skip_rules": ("torn-tail",)}, 1, "4 partitions blocked; 1 of "),
+        ({"topics": ("bank.audit",)}, 1, "1 partition blocked; only topics that match bank.audit were read"),
+        ({"topics": ("__transaction_state",)}, 0, "No problems found"),
     ],
 )  # fmt: skip
 def test_the_headline_says_what_was_left_out_and_agrees_with_the_exit_status(

@@ -144,7 +144,7 @@ def test_an_alert_counts_all_partitions_that_a_finding_is_about(out: Path) -> No
     news = alerts.news(audit, AlertOptions())
     told = json.dumps(alerts.slack(news)), json.dumps(alerts.pagerduty(news, "key"))
     for text in told:
-        assert "hall.desk-0 is blocked for" in text
+        assert "hall.desk-0 has been blocked for" in text
         assert "; 1 more partition is blocked by it" in text
         assert ", and in 1 more partition" in text  # for its owner
 
@@ -191,7 +191,7 @@ def test_what_two_of_three_brokers_do_not_show_is_green_on_no_page(tmp_path: Pat
         verdict = json.loads((tmp_path / "two" / "summary.json").read_text(encoding="utf-8"))["verdict"]
         assert verdict["tone"] != "good"
         assert f"broker {left_out} is not in the input" in verdict["headline"]
-        assert ("which an earlier run had" in verdict["headline"]) == (history == "after")
+        assert ("present in an earlier run" in verdict["headline"]) == (history == "after")
         for where, page in all_pages(audit, tmp_path / history, "two").items():
             assert MARK not in body(page), (where, left_out, history)
             assert tone(page) != "good", (where, left_out, history)
@@ -247,17 +247,17 @@ def test_no_later_run_clears_a_split_decision_that_it_could_not_judge(
     for audit in (*scoped, *late):
         name = str(audit.options.run_id)
         assert split(name) == []
-        assert "1 critical or error finding of earlier runs was not looked for" in audit_headline(tmp_path / name)
+        assert "1 critical or error finding of earlier runs not checked" in audit_headline(tmp_path / name)
         news = alerts.slack(alerts.news(audit, AlertOptions()))
-        assert " 0 gone" in news["text"]
+        assert " 0 resolved" in news["text"]
         for where, page in all_pages(audit, history, name).items():
             assert MARK not in body(page), (where, name)
             assert tone(page) != "good", (where, name)
-    assert "not looked for in the latest run" in (Site(Shelf(history)).page(overview.finding(finding)) or "")
+    assert "not checked in the latest run" in (Site(Shelf(history)).page(overview.finding(finding)) or "")
     monkeypatch.setattr(runs, "LATELY", 1)
     for name in ("7-other-topic", "8-other-topic"):
         audit = run(name, topics=("b",))
-        assert "1 critical or error finding of earlier runs was not looked for" in audit_headline(tmp_path / name)
+        assert "1 critical or error finding of earlier runs not checked" in audit_headline(tmp_path / name)
         for where, page in all_pages(audit, history, name).items():
             assert tone(page) != "good", (where, name)
 

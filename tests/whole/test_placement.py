@@ -104,7 +104,7 @@ def test_a_replica_in_sync_without_a_folder(tmp_path: Path, gone: bool) -> None:
     assert not of_rule(partial, ABSENT)
     assert [note[:5] for note in notes(partial)] == ["1 of "] * (3 if gone else 0)
     headline = run_report(partial).summary["verdict"]["headline"]
-    assert headline.startswith("3 replicas of these brokers are not in the input; " if gone else "Nothing is wrong")
+    assert headline.startswith("3 replicas of these brokers are not in the input; " if gone else "No problems found")
 
 
 def test_a_folder_of_a_removed_topic_is_not_the_replica(tmp_path: Path) -> None:

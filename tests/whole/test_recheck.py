@@ -107,7 +107,7 @@ def test_what_hangs_is_still_held_with_what_to_do(tmp_path: Path, capsys: pytest
     assert held.keys() == before.keys()
     assert all(held[topic]["blocked"]["advice"] == row["advice"] for topic, row in before.items())
     assert cli.main(["recheck", "--out", str(out), str(path)]) == 1
-    assert "STILL HELD  a.b-c.audit-2 at offset 0" in capsys.readouterr().out
+    assert "STILL BLOCKED  a.b-c.audit-2 at offset 0" in capsys.readouterr().out
 
 
 def test_an_older_copy_decides_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
