@@ -96,7 +96,7 @@ def unpacked(wheel: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def machine_code(version: str, machine: str) -> dict[str, bytes]:
-    """The compiled kernels for every CPU of a machine type, by path; none where this Python, machine or numba differs."""
+    """The compiled kernels for any CPU of a machine type, by path; none if this Python, machine or numba differs."""
     here = (sys.platform, platform.machine(), "{}.{}".format(*sys.version_info[:2]))
     same = here == ("linux", machine, version) and f"numba=={metadata.version('numba')} " in LOCK.read_text()
     return kernels() if same else {}
@@ -120,7 +120,9 @@ def bundle(folder: Path, version: str, machine: str) -> Path:
     """Make the archive and return its path."""
     with tempfile.TemporaryDirectory() as made, tempfile.TemporaryDirectory() as got:
         ours = project(Path(made))
-        files = {f"lib/{n}": data for wheel in (*download(version, machine, Path(got)), ours) for n, data in unpacked(wheel)}
+        files = {
+            f"lib/{n}": data for wheel in (*download(version, machine, Path(got)), ours) for n, data in unpacked(wheel)
+        }
         files |= {f"lib/{name}": code for name, code in machine_code(version, machine).items()}
         release = ours.name.split("-")[1]
     major, minor = version.split(".")

@@ -1,6 +1,6 @@
-"""Print the public interface as JSON: ``public_interface.py > docs/interface-1.0.json``, once at each major release.
+"""Print the public interface as JSON: ``public_interface.py > docs/interface-1.0.json``, once per major release.
 
-Commands with their options, fields of findings, tables with their columns, rule ids and kinds, metrics and Python names.
+Commands with options, fields of findings, tables with columns, rule ids and kinds, metrics and Python names.
 ``tests/unit/test_public_interface.py`` fails where a later version lacks a name of that file.
 """
 

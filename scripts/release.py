@@ -2,9 +2,9 @@
 
     python scripts/release.py [--wheel]
 
-``--wheel`` makes only the wheel and the same file as ``.zip``, which ``spark-submit --py-files`` needs. Archives are made for
-each machine type of ``scripts/bundle.py`` and each Python for which all locked packages have wheels; the others are
-reported and skipped.
+``--wheel`` makes only the wheel and the same file as ``.zip``, which ``spark-submit --py-files`` needs. Archives are
+made for each machine type of ``scripts/bundle.py`` and each Python for which all locked packages have wheels; the
+others are reported and skipped.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def main(only_wheel: bool) -> int:
     for path in sorted(DIST.iterdir()):
         print(f"{path.relative_to(ROOT)}: {path.stat().st_size:,} bytes")
     for name in skipped:
-        print(f"release: no archive for {name}: a locked package has no wheel, or the index cannot be reached", file=sys.stderr)
+        why = "a locked package has no wheel, or the index cannot be reached"
+        print(f"release: no archive for {name}: {why}", file=sys.stderr)
     return int(len(skipped) == len(MACHINES) * len(PYTHONS))
 
 

@@ -1,4 +1,4 @@
-"""The Containerfile: linted, and its steps run in a root directory that debootstrap made. The image itself is not built."""
+"""The Containerfile: linted, and its steps run in a root directory made by debootstrap. The image is not built."""
 
 from __future__ import annotations
 

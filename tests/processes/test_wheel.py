@@ -18,7 +18,6 @@ from auditor.base.errors import REQUIREMENTS
 from tests import corpora
 from tests.conftest import ROOT
 
-
 LINKED = ("connectors", "dashboards", "rules")
 SOURCES = ("auditor", *LINKED, "hatch_build.py", "pyproject.toml", "README.md", "LICENSE", ".gitignore")
 
