@@ -11,6 +11,7 @@ from typing import Any
 
 from auditor.base.at_rest import Values
 
+HISTORY_FORMATS = ("parquet", "delta")  # of kept runs
 SEVERITIES = ("critical", "error", "warning", "info")  # of findings, the gravest first
 NAMED = 60  # numbers in a sentence, more than an internal topic has partitions by default
 NO_TIMEOUT_MS = 2**31 - 1  # what a coordinator stores as the time-out of a client of two-phase commit (KIP-939)
