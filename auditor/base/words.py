@@ -11,6 +11,7 @@ from typing import Any
 
 from auditor.base.at_rest import Values
 
+HISTORY_FORMATS = ("parquet", "delta")  # of kept runs
 SEVERITIES = ("critical", "error", "warning", "info")  # of findings, the most severe first
 NAMED = 60  # numbers in a sentence, more than an internal topic has partitions by default
 NO_TIMEOUT_MS = 2**31 - 1  # the timeout that a coordinator stores for a two-phase commit (KIP-939)

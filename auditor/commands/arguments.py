@@ -15,19 +15,11 @@ from auditor.base import user_input
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import DEFAULT_LIMITS, IN_ALL, OF_A_RULE, AuditInputError
 from auditor.base.user_input import of_table, since_of
-from auditor.base.words import did_you_mean, plural
+from auditor.base.words import HISTORY_FORMATS, did_you_mean, plural
 from auditor.dashboards.finding_groups import LEAST, Printing, Selection
 from auditor.dashboards.output_formats import FORMATS
 from auditor.model.policies import AUTO, CHOICES
-from auditor.pipeline.options import (
-    DEFAULT_SPLIT_BYTES,
-    HISTORY_FORMATS,
-    LEVELS,
-    AuditOptions,
-    limits_of,
-    out_of,
-    parse_time,
-)
+from auditor.pipeline.options import DEFAULT_SPLIT_BYTES, LEVELS, AuditOptions, limits_of, out_of, parse_time
 
 if TYPE_CHECKING:
     from auditor.outputs.alerts import AlertOptions
@@ -358,10 +350,7 @@ def _what_is_written(g: argparse._ArgumentGroup, needs_out: bool) -> None:
         help="also store this run under DIR, a directory or URI (see 'auditor history')",
     )
     g.add_argument(
-        "--history-format",
-        default="parquet",
-        choices=HISTORY_FORMATS,
-        help="parquet, or delta: as Delta tables below DIR/delta too (default parquet)",
+        "--history-format", default="parquet", choices=HISTORY_FORMATS, help="delta: Delta tables below DIR/delta, too"
     )
     g.add_argument(
         "--cluster-name",

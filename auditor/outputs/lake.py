@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pyarrow as pa
 
-from auditor.base.errors import AuditInputError, require
+from auditor.base.errors import AuditInputError
 from auditor.connectors.schema import TIME, texts
 from auditor.connectors.stores.results import folder, why
 from auditor.outputs import runs
@@ -16,6 +18,7 @@ from auditor.pipeline.summary import ms_of
 # written again by the next call.
 
 
+NO_ROWS = pa.table({"run_id": texts([])})
 ATTEMPTS, AT_ONCE = 5, 50  # conflicts with other writers; runs in memory
 
 
@@ -24,7 +27,6 @@ def write(history: History) -> None:
 
     Errors: :class:`AuditInputError` if they cannot be written; the runs themselves are kept.
     """
-    require("deltalake")
     from deltalake.exceptions import DeltaError
 
     for left in reversed(range(ATTEMPTS)):
@@ -40,27 +42,26 @@ def write(history: History) -> None:
 def _write(history: History) -> None:
     from deltalake import DeltaTable, write_deltalake
 
-    where = folder(history) / "delta"
-    present, there = {name: where.address(name) for name in where.folders()}, dict[str, int]()
+    where, there = folder(history) / "delta", dict[str, int]()
+    present = where.folders()
     if RUNS in present:  # before the runs are listed: what is there then, was committed
-        rows = DeltaTable(present[RUNS]).to_pyarrow_table(columns=["run_id", "published_at"])
+        rows = DeltaTable(where.address(RUNS)).to_pyarrow_table(columns=["run_id", "published_at"])
         times = rows["published_at"].cast(TIME).cast(pa.int64())
         there = dict(zip(rows["run_id"].to_pylist(), times.to_pylist(), strict=True))
     content = runs.content_of(history)
     due = [run for run in content.runs if there.get(run.run_id) != ms_of(run.published_at)]
-    gone = there.keys() - {run.run_id for run in content.runs} - content.unreadable.keys()
+    gone = sorted(there.keys() - {run.run_id for run in content.runs} - content.unreadable.keys())
     for start in range(0, max(len(due), len(gone)), AT_ONCE):
-        some, tables = due[start : start + AT_ONCE], dict[str, list[pa.Table]]()
-        for run in some:
-            for name in run.files.keys() - {SUMMARY}:
-                rows = runs.read(history, run, name)
-                tables.setdefault(name, []).append(rows.add_column(0, "run_id", texts([run.run_id] * len(rows))))
-        ids = [run.run_id for run in some] + sorted(gone)[start : start + AT_ONCE]
-        which = " OR ".join("run_id = '" + id.replace("'", "''") + "'" for id in ids)
-        for name in sorted({*present, *tables}, key=lambda name: name == RUNS):
-            if name in tables:
-                rows = pa.concat_tables(tables[name], promote_options="default")
-                how = {"predicate": which, "schema_mode": "merge", "partition_by": ["run_id"]}
-                write_deltalake(where.address(name), rows, mode="overwrite", **how)
-            else:
-                DeltaTable(where.address(name)).delete(which)
+        ids, tables = gone[start : start + AT_ONCE], {name: [NO_ROWS] for name in present}
+        for run in due[start : start + AT_ONCE]:
+            with contextlib.suppress(runs.UnreadableRun):  # all who list the runs name it
+                own = {name: runs.read(history, run, name) for name in run.files if name != SUMMARY}
+                ids.append(run.run_id)
+                for name, rows in own.items():
+                    of_run = rows.add_column(0, "run_id", texts([run.run_id] * len(rows)))
+                    tables.setdefault(name, []).append(of_run)
+        which = " OR ".join("run_id = '" + id.replace("'", "''") + "'" for id in ids) or "false"
+        for name in sorted(tables, key=lambda name: name == RUNS):
+            rows, to = pa.concat_tables(tables[name], promote_options="default"), where.address(name)
+            how = {"predicate": which, "schema_mode": "merge", "partition_by": ["run_id"]}
+            write_deltalake(to, rows, mode="overwrite", **how)

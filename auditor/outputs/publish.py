@@ -36,7 +36,6 @@ from auditor.outputs.delivery import SUMMARY, WHAT_IF
 from auditor.outputs.runs import LOG, Shelf
 from auditor.pipeline import cluster_context
 from auditor.pipeline import summary as pipeline_summary
-from auditor.pipeline.options import DELTA
 from auditor.pipeline.runner import LogTotals
 from auditor.pipeline.what_if_audit import WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
@@ -86,7 +85,7 @@ def publish(audit: Audit, folder: Path) -> RunReport:
     write_metrics(folder / "metrics.prom", report)
     if options.history is not None:
         keep(audit, report, kept if judged is None else kept | {"expectations": judged}, unseen)
-        if options.history_format == DELTA:
+        if options.history_format == "delta":
             lake.write(options.history)
     results.folder(folder).put_text(SUMMARY, at_rest.pieces(report.summary))
     return report

@@ -32,7 +32,7 @@ from auditor.base.errors import AuditFailure, AuditInputError, Made, StoreTroubl
 from auditor.base.words import few, plural
 from auditor.connectors import schema
 from auditor.connectors.stores.results import PARTIAL, ResultFolder, folder, why
-from auditor.connectors.stores.retries import REFUSED
+from auditor.connectors.stores.retries import REFUSED, side_by_side
 from auditor.pipeline import summary as pipeline_summary
 from auditor.pipeline.summary import FINDINGS
 from auditor.rules.seen.view import GRAVE, SEVERITIES
@@ -62,7 +62,6 @@ MAX_RUN_ID = 200
 NO_MANIFEST = "is not a manifest of a run; remove the directory or restore it"
 LEFT = timedelta(hours=1)  # of a publish, which takes seconds, between two of its files: longer, and it was killed
 _OURS = re.compile(rf"(.*/)?({re.escape(PARTIAL)}.*|(\w+-)?[0-9a-f]{{32}}\.(parquet|json))")
-MOVED = "another run took the files of this one for those of a killed run; run it again"
 
 History = Path | str  # a folder of this machine, or a URI
 
@@ -110,7 +109,7 @@ def publish(
         attempt = _stage(target, run, dict(tables), summary)
         left = (target / UNFINISHED).below()
         if (done := _finish(target, attempt)) is None:
-            raise AuditFailure(MOVED)
+            raise AuditFailure("another run took the files of this one for those of a killed run; run it again")
         _tidy(history, left)
         return done
     except REFUSED as error:
@@ -155,19 +154,21 @@ def _finish(where: ResultFolder, attempt: str, old: datetime | None = None) -> R
     # Move a staged run to its place. None if it is not whole: then what is left of it is deleted.
     staged, manifest = f"{UNFINISHED}/{attempt}", f"{MANIFEST}-{attempt}.json"
     run = _run((where / staged).get(manifest))
-    if isinstance(run, Run):
+    if isinstance(run, str):  # of a newer release
+        return None
+    if run:
         name, paths = name_of(run.run_id), sorted(_paths(run), key=lambda path: path.startswith(f"{RUNS}/"))
         if not {*paths} <= {*(where / staged).below(), *(where / name).below()}:
             run = None
         elif not where.uri:
             with contextlib.suppress(OSError):  # all at once, if the id is new
                 os.rename(f"{where.path}/{staged}", f"{where.path}/{name}")
-    if isinstance(run, Run):
+    if run:
         for path in (*paths, manifest):
             where.place(f"{staged}/{path}", f"{name}/{path}")
         _sweep(where / name, old)
     (where / UNFINISHED).remove([attempt])
-    return run if isinstance(run, Run) else None
+    return run
 
 
 def _tidy(history: History, left: Mapping[str, FileInfo]) -> None:
@@ -182,9 +183,8 @@ def _tidy(history: History, left: Mapping[str, FileInfo]) -> None:
         _finish(where, attempt)
     content = content_of(history)
     for run in (run for run in content.runs if run.schema_version == IN_A_CELL):
-        with contextlib.suppress(
-            UnreadableRun, ValueError, AttributeError
-        ):  # stays as it is, and is named by all who list the runs
+        # One that is damaged stays as it is, and is named by all who list the runs.
+        with contextlib.suppress(UnreadableRun, ValueError, AttributeError):
             tables = {name: read(history, run, name) for name in run.files}
             rows = tables[RUNS].drop_columns([SUMMARY]).to_pylist() if RUNS in tables else [{}]
             summary = summary_of(history, run) if RUNS in tables else None
@@ -207,14 +207,8 @@ def _sweep(of_run: ResultFolder, old: datetime | None) -> None:
     paths = _paths(manifests[last]) if last else set()
     gone = {path for name in replaced for path in _paths(manifests[name])} - paths
     for name, info in present.items():
-        if (
-            old
-            and _OURS.fullmatch(name)
-            and name not in paths
-            and name not in manifests
-            and info.mtime
-            and info.mtime < old
-        ):
+        stale = old is not None and info.mtime is not None and info.mtime < old and _OURS.fullmatch(name)
+        if stale and name not in {*paths, *manifests}:
             gone.add(name)
     of_run.delete(replaced)
     of_run.delete(sorted(gone & present.keys()))
@@ -359,18 +353,15 @@ def content_of(history: History, cache: dict[str, Run] | None = None) -> History
 
 def _texts(where: ResultFolder, names: list[str]) -> list[bytes | str | None]:
     # Of each file its content, or why it cannot be read, as a folder of its name.
-    try:
-        return list(where.get_all(names))
-    except OSError:
-        if where.uri:
-            raise
-    out: list[bytes | str | None] = []
-    for name in names:
+    def content(name: str) -> bytes | str | None:
         try:
-            out.append(where.get(name))
+            return where.get(name)
         except OSError as error:
-            out.append(f"unreadable: {why(error)}")
-    return out
+            if where.uri:
+                raise
+            return f"unreadable: {why(error)}"
+
+    return side_by_side(content, names)
 
 
 def committed(history: History) -> list[Run]:

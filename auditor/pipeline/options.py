@@ -15,15 +15,13 @@ from auditor.base import user_input
 from auditor.base.at_rest import Fields, parsed
 from auditor.base.errors import DEFAULT_LIMITS, OF_A_RULE, SEQUENCES, AuditInputError, Limits, parse_int, require
 from auditor.base.user_input import Names, Scope, Since, moment_ms
-from auditor.base.words import SEVERITIES
+from auditor.base.words import HISTORY_FORMATS, SEVERITIES
 from auditor.model.policies import AUTO, CHOICES
 
 # Options, validated (contract section 2).
 
 
 LEVELS = (*SEVERITIES, "never")
-DELTA = "delta"
-HISTORY_FORMATS = ("parquet", DELTA)
 DEFAULT_SPLIT_BYTES = 128 << 20
 
 
@@ -96,9 +94,8 @@ class AuditOptions:
         if self.resume and self.work is None:
             raise AuditInputError("--resume needs --work DIR")
         if self.history_format not in HISTORY_FORMATS:
-            expected = " or ".join(HISTORY_FORMATS)
-            raise AuditInputError(f"invalid --history-format {self.history_format!r}: expected {expected}")
-        if self.history_format == DELTA:
+            raise AuditInputError(f"invalid --history-format {self.history_format!r}: expected parquet or delta")
+        if self.history_format == "delta":
             require("deltalake")
         if self.run_id is not None and self.history is None:
             raise AuditInputError("--run-id needs --history DIR")
