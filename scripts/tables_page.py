@@ -33,7 +33,8 @@ QUESTIONS = {
     "Why bytes are kept": "SELECT kept_by, setting, sum(size) AS bytes FROM space WHERE leader_copy GROUP BY ALL "
     "ORDER BY bytes DESC",
     "Replicas of different size": "SELECT topic, partition, min(bytes) AS least, max(bytes) AS most FROM (SELECT "
-    "topic, partition, log_dir, sum(size) AS bytes FROM batches GROUP BY ALL) GROUP BY ALL HAVING min(bytes) < max(bytes)",
+    "topic, partition, log_dir, sum(size) AS bytes FROM batches GROUP BY ALL) GROUP BY ALL "
+    "HAVING min(bytes) < max(bytes)",
     "Findings over nights (`--history DIR`)": "SELECT run_id, severity, count(*) AS findings FROM "
     "read_parquet('DIR/run_id=*/findings/*.parquet', hive_partitioning = true) GROUP BY ALL ORDER BY run_id",
 }

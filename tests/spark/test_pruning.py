@@ -104,7 +104,7 @@ def test_a_table_of_sql_gets_its_path_in_each_query(spark: SparkSession) -> None
     path = str(corpora.unpack(NAME))
     spark.sql("CREATE TABLE pruned USING kafka_log_batches")
     try:
-        with pytest.raises(PySparkException, match="CREATE TEMPORARY VIEW t USING .* FROM t WITH"):
+        with pytest.raises(PySparkException, match=r"CREATE TEMPORARY VIEW t USING .* FROM t WITH"):
             spark.sql("SELECT count(*) FROM pruned").collect()
         counted = load(spark).count()
         assert spark.sql(f"SELECT count(*) FROM pruned WITH ('path'='{path}')").first() == (counted,)
