@@ -324,7 +324,7 @@ CHECKPOINTS = declared(
     "checkpoints",
     """
     a line of a checkpoint; `kind`: recovery-point, high-watermark, log-start, cleaner, leader-epoch
-    SELECT topic, partition, "offset" FROM checkpoints WHERE kind = 'high-watermark' AND leader_copy
+    SELECT topic, partition, checkpoints.offset FROM checkpoints WHERE kind = 'high-watermark' AND leader_copy
     file:string
     kind:string recovery-point, high-watermark, log-start, cleaner or leader-epoch
     offset:long the offset that it notes for the log; of a leader epoch, its first one

@@ -32,8 +32,9 @@ QUESTIONS = {
     "GROUP BY ALL ORDER BY lag DESC",
     "Why bytes are kept": "SELECT kept_by, setting, sum(bytes) AS bytes FROM space WHERE leader_copy GROUP BY ALL "
     "ORDER BY bytes DESC",
-    "Replicas of different size": "SELECT topic, partition, list(DISTINCT bytes) AS sizes FROM (SELECT topic, "
-    "partition, log_dir, sum(bytes) AS bytes FROM batches GROUP BY ALL) GROUP BY ALL HAVING len(sizes) > 1",
+    "Replicas of different size": "SELECT topic, partition, min(bytes) AS least, max(bytes) AS most FROM (SELECT "
+    "topic, partition, log_dir, sum(bytes) AS bytes FROM batches GROUP BY ALL) GROUP BY ALL "
+    "HAVING min(bytes) < max(bytes)",
     "Findings over nights (`--history DIR`)": "SELECT run_id, severity, count(*) AS findings FROM "
     "read_parquet('DIR/run_id=*/findings/*.parquet', hive_partitioning = true) GROUP BY ALL ORDER BY run_id",
 }
@@ -44,9 +45,11 @@ Every table that `auditor sql`, `--tables`, `audit.table(NAME)` and, but for the
 (-1 where there is none). Tables of a log begin with where a row comes from: `cluster_id`, `broker_id`, `log_dir`,
 `topic`, `partition`. Where the input has several replicas, `WHERE leader_copy` counts each offset range once; the
 views `batches_once` and `records_once` have these rows alone. The audit decides which copy counts: with several copies
-of a log in the input, the first query of a decoded table scans all of them. Spark's own formats leave it null then.
+of a log in the input, the first query that needs `leader_copy` of a decoded table scans all of them. Spark's own
+formats leave it null then. A query decodes the columns that its plan needs.
 
-The examples are DuckDB's SQL (`--engine duckdb`); a test runs each. Made by `scripts/tables_page.py`.
+The examples run on DuckDB, which `auditor sql` starts by default, and on Spark (`--master 'local[*]'`). Tests run each.
+Only `read_parquet` is DuckDB's. Made by `scripts/tables_page.py`.
 """
 VOCABULARY = """## Names of columns
 

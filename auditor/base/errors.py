@@ -337,7 +337,7 @@ REQUIREMENTS = {
     "connect": ("pyspark[connect]>=4.0,<5", PANDAS),
     "expectations": ("great-expectations>=1.24,<2", PANDAS),
     "live": ("kafka-python>=3.0,<3.1", "cryptography>=42"),
-    "sql": ("duckdb>=1.1",),
+    "sql": ("duckdb>=1.3",),
     "lake": ("deltalake>=1.6,<2",),
 }
 # By imported module: its purpose, its package, and the extra that installs it; "": the package is installed alone.

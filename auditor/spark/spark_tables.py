@@ -257,7 +257,7 @@ def _plan(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str]
         if name in wanted or name in schema.DECODED:
             names = [derived_tables.marked(name, column) for column in columns.names]
             types = spark_schema(for_spark(columns.empty_table().rename_columns(names)).schema)
-            rows = spark.range(0).mapInArrow(_no_rows, types)
+            rows = spark.range(0).mapInArrow(lambda rows: rows, types)
             rows.toDF(*columns.names).createOrReplaceTempView(name)
     _views(spark, wanted)
     shown = io.StringIO()
@@ -265,10 +265,6 @@ def _plan(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str]
         spark.sql(text).explain(extended=True)
     plan = PLAN.search(shown.getvalue())
     return "" if plan is None else re.sub(r".*MapInArrow.*", "", plan[1])
-
-
-def _no_rows(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from ()
 
 
 def _views(spark: SparkSession, wanted: frozenset[str]) -> None:

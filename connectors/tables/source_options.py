@@ -52,7 +52,7 @@ NO_PATH = (
 class ReadOptions:
     """Options of a reader; ``split_size`` in bytes, ``refused``: files not to open by path, and why.
 
-    ``offsets``: the first and the last offset of segments to read; ``columns``: those of the rows, empty for all.
+    ``offsets``: the first and the last offset of segments to read.
     """
 
     paths: list[str]
@@ -61,7 +61,6 @@ class ReadOptions:
     how: How
     refused: dict[str, str]
     offsets: tuple[int, int] = (0, FAR)
-    columns: tuple[str, ...] = ()
 
 
 def asked(given: Mapping[str, str]) -> ReadOptions:
@@ -84,7 +83,6 @@ def asked(given: Mapping[str, str]) -> ReadOptions:
         how_of(given),
         json.loads(options.get("refused", "{}")),
         (_number(options, "fromOffset", 0, 0), _number(options, "toOffset", FAR, 0)),
-        columns_of(given),
     )
 
 
@@ -194,9 +192,9 @@ _COMPARED: dict[str, Callable[[Any, Any], pc.Expression]] = {
     "LessThan": lt,
     "LessThanOrEqual": le,
     "In": pc.Expression.isin,
-    "StringStartsWith": lambda column, value: pc.starts_with(column, value),
-    "StringEndsWith": lambda column, value: pc.ends_with(column, value),
-    "StringContains": lambda column, value: pc.match_substring(column, value),
+    "StringStartsWith": pc.starts_with,
+    "StringEndsWith": pc.ends_with,
+    "StringContains": pc.match_substring,
     "IsNull": lambda column, _: column.is_null(),
     "IsNotNull": lambda column, _: column.is_valid(),
 }

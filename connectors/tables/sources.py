@@ -38,22 +38,15 @@ def ours(name: str) -> Any:
         raise RuntimeError(NO_PACKAGE.format(error.name)) from None
 
 
-def reading(
-    table: str, asked: Any, schema: StructType | None
-) -> tuple[Any, Callable[[pa.RecordBatch], pa.RecordBatch]]:
-    """How to read the columns of ``schema``, and what gives rows its types; None: those in the options."""
-    names = asked.columns if schema is None else schema.names
-    how = asked.how._replace(columns={table: names}) if names else asked.how
-    for_spark = ours("connectors.schema").for_spark
-    if schema is None:
-        return how, for_spark
+def reading(table: str, how: Any, schema: StructType) -> tuple[Any, Callable[[pa.RecordBatch], pa.RecordBatch]]:
+    """How to read the columns of ``schema``, and what gives rows its types."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     try:
         types = to_arrow_schema(schema, timezone="UTC")
     except TypeError:  # before Spark 4.2
         types = to_arrow_schema(schema)
-    return how, lambda rows: for_spark(rows).cast(types)
+    return how._replace(columns={table: schema.names}), lambda rows: rows.cast(types)
 
 
 class TableReader(DataSourceReader):
@@ -62,7 +55,7 @@ class TableReader(DataSourceReader):
     def __init__(self, table: str, options: Mapping[str, str], schema: StructType | None = None) -> None:
         self.table = table
         self.options = dict(options)
-        self.schema = schema
+        self.schema = schema or columns(table, options)
         self.conditions: list[Filter] = []
 
     def partitions(self) -> list[InputPartition]:
@@ -92,7 +85,7 @@ class TableReader(DataSourceReader):
         rows, options = ours("connectors.tables.rows"), ours("connectors.tables.source_options")
         asked = options.asked(self.options)
         (part, shares), ahead = pickle.loads(partition.value), ours("connectors.stores.remote_files")
-        how, typed = reading(self.table, asked, self.schema)
+        how, typed = reading(self.table, asked.how, self.schema)
         how = how._replace(where=options.by_header(self.table, self.conditions))
         with ours("connectors.stores.storage").guarded(asked.refused), ahead.coming(ahead.of_work(part)):
             for piece in part:
@@ -107,9 +100,7 @@ class PruningReader(TableReader):
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
         """Note the conditions, unless they are about columns of other types; return all, to be applied to the rows."""
-        whole = {field.name: field.dataType for field in TableSource.of(self.table, self.options)}
-        fits = all(whole[field.name] == field.dataType for field in self.schema or ())
-        self.conditions = list(filters) if fits else []
+        self.conditions = list(filters) if self.schema == columns(self.table, self.options, self.schema.names) else []
         return list(filters)
 
 
@@ -119,7 +110,7 @@ class GrowingTable(DataSourceStreamReader):
     def __init__(self, table: str, options: Mapping[str, str], schema: StructType | None = None) -> None:
         self.table = table
         self.options = dict(options)
-        self.schema = schema
+        self.schema = schema or columns(table, options)
         self.known: Fields = {}
 
     def _listed(self) -> tuple[Any, Any, Any]:
@@ -158,7 +149,7 @@ class GrowingTable(DataSourceStreamReader):
         """The rows of a partition, as Arrow record batches."""
         offsets = ours("connectors.tables.source_options")
         asked = offsets.asked(self.options)
-        how, typed = reading(self.table, asked, self.schema)
+        how, typed = reading(self.table, asked.how, self.schema)
         with ours("connectors.stores.storage").guarded(asked.refused):
             for lot in pickle.loads(partition.value):
                 yield from map(typed, offsets.rows(lot, self.table, how))
@@ -179,28 +170,26 @@ class TableSource(DataSource):
     def schema(self) -> StructType:
         """The table's columns, or those asked for."""
         wanted = ours("connectors.tables.source_options").columns_of(self.options)
-        return self.of(self.table, self.options, wanted)
-
-    @staticmethod
-    def of(table: str, options: Mapping[str, str], wanted: Sequence[str] = ()) -> StructType:
-        """Some columns of a table, all by default. Errors: ``AuditInputError`` for an unknown one."""
-        payload = ours("connectors.tables.source_options").how_of(options).payload
-        columns = ours("connectors.schema").TABLES[table].schema(payload)
-        some = ours("connectors.tables.rows").chosen(columns, wanted or columns.names)
-        schema: StructType = ours("connectors.tables.sources").spark_schema(some)
-        return schema
+        return columns(self.table, self.options, wanted)
 
     def reader(self, schema: StructType) -> TableReader:
         """A reader of the columns of ``schema``. Errors: ``AuditInputError`` for an invalid option or column."""
         ours("connectors.tables.source_options").asked(self.options)
-        self.of(self.table, self.options, schema.names)
+        columns(self.table, self.options, schema.names)
         return (PruningReader if self.pushes else TableReader)(self.table, self.options, schema)
 
     def streamReader(self, schema: StructType) -> GrowingTable:
         """A reader of new data below the paths. Errors: ``AuditInputError`` for a table without a streaming form."""
         ours("connectors.tables.source_options").streamed(self.table, self.options)
-        self.of(self.table, self.options, schema.names)
+        columns(self.table, self.options, schema.names)
         return GrowingTable(self.table, self.options, schema)
+
+
+def columns(table: str, options: Mapping[str, str], wanted: Sequence[str] = ()) -> StructType:
+    """Some columns of a table, all by default. Errors: ``AuditInputError`` for an unknown one."""
+    payload = ours("connectors.tables.source_options").how_of(options).payload
+    whole = ours("connectors.schema").TABLES[table].schema(payload)
+    return spark_schema(ours("connectors.tables.rows").chosen(whole, wanted or whole.names))
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

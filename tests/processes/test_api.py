@@ -258,7 +258,7 @@ def test_importing_loads_nothing_heavy() -> None:
     [
         ("pyspark", "auditor.register(None)", "'pyspark>=4.0,<5' 'pandas>=2.2'"),
         ("pandas", "a.findings.to_pandas()", "'pandas>=2.2'"),
-        ("duckdb", "a.sql('select 1')", "'duckdb>=1.1'"),
+        ("duckdb", "a.sql('select 1')", "'duckdb>=1.3'"),
         ("great_expectations", "a.write(out, expectations=True)", "'great-expectations>=1.24,<2' 'pandas>=2.2'"),
         ("kafka", "auditor.open(bootstrap_server='x:1')", "'kafka-python>=3.0,<3.1' 'cryptography>=42'"),
     ],

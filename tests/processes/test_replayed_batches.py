@@ -53,6 +53,49 @@ def test_a_frame_gives_what_the_directory_gives(name: str) -> None:
         assert {(f.topic, f.partition, f.offset) for f in alarms} <= wrong
 
 
+def test_with_the_coordinators_tables_open_transactions_are_decided() -> None:
+    """As the audit of the directory says, and as its manifest does: which of them hang, and whose they are."""
+    for name in ("hanging-36", "altered-41", "not-hanging-41"):
+        manifest = corpora.manifest(name)
+        as_of = manifest.get("copied_at")
+        with auditor.open(corpora.unpack(name), master="inline[1]", as_of=as_of) as audit:
+            given = {table: audit.table(table) for table in frames_audit.RECORDS}
+            metadata = {table: audit.table(table) for table in frames_audit.METADATA}
+            with auditor.replay_batches(
+                audit.table("batches"), master="inline[1]", as_of=as_of, at_once=True, metadata=metadata, **given
+            ) as replayed:
+                assert statuses(replayed.transaction_partitions) == statuses(audit.table("transaction_partitions"))
+                keys = [transaction["transaction_key"] for transaction in audit.table("transactions").to_dicts()]
+                assert Counter(t["transaction_key"] for t in replayed.transactions.to_dicts()) == Counter(keys)
+                open_here = {"hanging-transaction", "transaction-past-timeout", "open-transaction"}
+                found, expected = (
+                    {(f.kind, f.severity, f.topic, f.partition, f.offset) for f in one.findings if f.rule in open_here}
+                    for one in (replayed, audit)
+                )
+                assert found == expected
+                hanging = {(e["topic"], e["partition"], e["firstOffset"]) for e in manifest["expect"]
+                           if e["finding"] == "hanging_transaction"}  # fmt: skip
+                told = {(f.topic, f.partition, f.offset) for f in replayed.findings.where(rule="hanging-transaction")
+                        if f.severity == "critical"}  # fmt: skip
+                assert told >= hanging
+                assert not any("__transaction_state" in what for what in replayed.undecided)
+
+
+def statuses(table: auditor.Table) -> Counter[str]:
+    names = ("topic", "partition", "producer_id", "first_offset", "marker_offset", "outcome", *NOT_IN_BATCHES[:3])
+    return Counter(str([row[name] for name in names]) for row in table.to_dicts())
+
+
+def test_frames_of_other_columns_are_mistakes(batches: pa.Table) -> None:
+    for given, says in {
+        "transaction_log": "transaction_log is not the table of docs/tables.md",
+        "metadata": "metadata has no table 'batches'; give partitions, topic_configs, broker_configs",
+    }.items():
+        wrong = {"batches": batches} if given == "metadata" else batches
+        with pytest.raises(AuditInputError, match=says):
+            auditor.replay_batches(batches, master="inline[1]", **{given: wrong})
+
+
 def test_holes_are_losses_where_nothing_is_compacted() -> None:
     """The manifest has one that was cut out."""
     with auditor.open(corpora.unpack("altered-41"), master="inline[1]") as audit:

@@ -15,6 +15,7 @@ from auditor.spark.spark_tables import local
 from tests import corpora
 from tests.cookbook import Recipe, plain, recipes
 from tests.facts import opened
+from tests.whole.test_questions import OVER_NIGHTS, TEXTS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,6 +32,13 @@ def test_spark_answers_as_duckdb_does(recipe: Recipe, spark: SparkSession) -> No
     rows = plain(on_spark(recipe.corpus, spark).sql(recipe.sql).to_dicts())
     assert rows
     assert rows == plain(by_duckdb.query(recipe.sql).to_pylist())
+
+
+@pytest.mark.parametrize("name", [name for name in TEXTS if name != OVER_NIGHTS])
+def test_spark_answers_the_page_of_tables_as_duckdb_does(name: str, spark: SparkSession) -> None:
+    by_duckdb = opened(corpora.unpack("hanging-36"), as_of=corpora.manifest("hanging-36").get("copied_at"))
+    found = plain(on_spark("hanging-36", spark).sql(TEXTS[name]).to_dicts())
+    assert sorted(map(str, found)) == sorted(map(str, plain(by_duckdb.query(TEXTS[name]).to_pylist())))
 
 
 def test_findings_are_a_frame(spark: SparkSession) -> None:

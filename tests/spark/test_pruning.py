@@ -85,6 +85,43 @@ def test_sql_of_the_auditor_takes_both(spark: SparkSession) -> None:
         assert audit.sql(ours).to_dicts()[0]["b"] == 2
 
 
+def test_a_schema_is_honoured(spark: SparkSession, pushes: bool) -> None:
+    frame = spark.read.format("kafka_log_batches").schema("base_offset string, topic string, max_timestamp timestamp")
+    given = frame.load(str(corpora.unpack(NAME))).where("base_offset = '0' and topic = 'trio.log'")
+    every = load(spark).where("base_offset = 0 and topic = 'trio.log'")
+    assert given.schema.simpleString() == "struct<base_offset:string,topic:string,max_timestamp:timestamp>"
+    assert sorted(map(tuple, given.collect())) == sorted(
+        map(tuple, every.selectExpr("string(base_offset)", "topic", "max_timestamp").collect())
+    )
+
+
+def test_a_table_of_sql_gets_its_path_in_each_query(spark: SparkSession) -> None:
+    """Spark gives a source no options of CREATE TABLE; what reaches it is in the error."""
+    auditor.register(spark)
+    path = str(corpora.unpack(NAME))
+    spark.sql("CREATE TABLE pruned USING kafka_log_batches")
+    try:
+        with pytest.raises(PySparkException, match=r"CREATE TEMPORARY VIEW t USING .* FROM t WITH"):
+            spark.sql("SELECT count(*) FROM pruned").collect()
+        counted = load(spark).count()
+        assert spark.sql(f"SELECT count(*) FROM pruned WITH ('path'='{path}')").first() == (counted,)
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW pruned_view USING kafka_log_batches OPTIONS (path '{path}')")
+        assert spark.sql("SELECT count(*) FROM pruned_view").first() == (counted,)
+    finally:
+        spark.sql("DROP TABLE pruned")
+
+
+def test_only_who_asks_which_copy_counts_waits_for_the_replay(spark: SparkSession) -> None:
+    """On either way to run, and with the columns that are read."""
+    for given in ({"spark": spark}, {"master": "inline[1]"}):
+        with auditor.open(corpora.unpack(NAME), **given) as audit:
+            counted = audit.sql("SELECT count(*) AS n, sum(size) AS s FROM batches WHERE topic = 'trio.log'").to_dicts()
+            assert not audit._audit.is_known("briefs")
+            once = audit.sql("SELECT count(*) AS n FROM batches_once WHERE topic = 'trio.log'").to_dicts()
+            assert audit._audit.is_known("briefs")
+            assert once[0]["n"] * 3 == counted[0]["n"] > 0
+
+
 def test_columns_are_those_asked_for(spark: SparkSession) -> None:
     frame = load(spark, columns=["base_offset", "topic"])
     assert frame.columns == ["base_offset", "topic"]

@@ -36,6 +36,30 @@ def test_spark_gives_what_arrow_gives(spark: SparkSession) -> None:
     assert spark.range(3).count() == 3
 
 
+def test_the_coordinators_tables_decide_on_spark_as_in_arrow(spark: SparkSession) -> None:
+    """With a task for few logs, however many partitions an exchange has, and what hangs by the manifest."""
+    auditor.register(spark)
+    path, as_of = str(corpora.unpack("hanging-36")), corpora.manifest("hanging-36")["copied_at"]
+    batches, records = (spark.read.format(f"kafka_{name}").load(path) for name in ("log_batches", "transaction_log"))
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", "50")
+    try:
+        with auditor.replay_batches(batches, transaction_log=records, at_once=True, as_of=as_of) as replayed:
+            found = said(replayed)
+            assert replayed._audit.replicas.held.frame.rdd.getNumPartitions() == 1
+            hanging = {(f.topic, f.partition, f.offset) for f in replayed.findings if f.severity == "critical"}
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", before)
+    expected = corpora.manifest("hanging-36")["expect"]
+    assert hanging == {(e["topic"], e["partition"], e["firstOffset"]) for e in expected
+                       if e["finding"] == "hanging_transaction"}  # fmt: skip
+    frames = batches.toArrow(), records.toArrow()
+    with auditor.replay_batches(
+        frames[0], transaction_log=frames[1], master="inline[1]", at_once=True, as_of=as_of
+    ) as replayed:
+        assert said(replayed) == found
+
+
 def test_a_frame_of_other_columns_is_a_mistake_before_anything_runs(spark: SparkSession) -> None:
     with pytest.raises(AuditInputError, match="the frame has no column topic, partition, file"):
         auditor.replay_batches(spark.range(3))

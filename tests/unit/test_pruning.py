@@ -166,8 +166,7 @@ def log_of(folder: Path, damaged: bool) -> Path:
 
 
 def read(table: str, options: dict[str, str], conditions: list[Filter]) -> list[dict[str, object]]:
-    schema = TableSource.of(table, options)
-    reader = PruningReader(table, options, schema)
+    reader = PruningReader(table, options)
     reader.pushFilters(conditions)
     batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
     return [row for batch in batches for row in batch.to_pylist()]

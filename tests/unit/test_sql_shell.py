@@ -59,6 +59,12 @@ def test_what_makes_no_sense_is_a_mistake() -> None:
     assert sql.master(None, "inline[2]") == "inline[2]"
 
 
+def test_duckdb_answers_by_default_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (sql.master(None, None), sql.master(None, "local[2]")) == ("inline", "local[2]")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert sql.master(None, None) is None
+
+
 def test_tables_and_columns_are_completed() -> None:
     assert {"transactions", "producer_epoch", "SELECT"} <= set(sql.words(False))
     assert "value" not in sql.words(False) or "key" not in sql.words(False)

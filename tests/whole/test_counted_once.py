@@ -103,6 +103,40 @@ def test_views_count_once() -> None:
         assert ask(audit, text.format(view)) == ask(audit, text.format(table) + " WHERE leader_copy")
 
 
+def test_copies_are_replayed_only_where_a_query_asks_which_counts() -> None:
+    audit = audit_of(corpora.unpack(CORPUS))
+    (every,) = ask(audit, "SELECT count(*) AS n, sum(size) AS bytes FROM batches WHERE topic = 'trio.log'")
+    assert not audit.is_known("briefs")
+    (once,) = ask(audit, "SELECT count(*) AS n FROM batches_once WHERE topic = 'trio.log'")
+    assert audit.is_known("briefs")
+    assert every["n"] == 3 * once["n"] > 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT count(*) FROM batches",
+        "SELECT count(DISTINCT b) FROM batches b",  # a row as a value
+        "SUMMARIZE batches",
+        "DESCRIBE batches",
+        "FROM batches",
+        "SELECT count(*) FROM batches NATURAL JOIN records",
+        "SELECT COLUMNS('.*_offset') FROM batches",
+        "PIVOT batches ON topic USING sum(size) GROUP BY partition",
+        "WITH b AS MATERIALIZED (FROM batches) SELECT count(*) FROM (SELECT DISTINCT topic FROM b) JOIN b USING (topic)",
+        "SELECT a.size FROM batches a LEFT JOIN batches b ON a.position = b.base_offset WHERE b.topic IS NULL",
+        "SELECT topic FROM batches WHERE (topic, base_offset) IN (SELECT topic, max(base_offset) FROM batches GROUP BY 1)",
+        "SELECT list(b.crc ORDER BY b.position) FROM batches b GROUP BY b.file",
+    ],
+)  # fmt: skip
+def test_a_query_is_given_every_column_that_it_reads(text: str) -> None:
+    """What it answers of the columns in its plan is what it answers of all of them."""
+    alone, whole = audit_of(corpora.unpack(CORPUS) / "broker-1"), audit_of(corpora.unpack(CORPUS) / "broker-1")
+    for table in ("batches", "records"):
+        ask(whole, f"SELECT * FROM {table}")
+    assert sorted(map(str, ask(alone, text))) == sorted(map(str, ask(whole, text)))
+
+
 def test_a_transaction_of_three_replicas_has_one_row_a_partition() -> None:
     text = """SELECT topic, partition, marker_offset, count(*) AS n FROM transaction_partitions
               WHERE leader_copy GROUP BY ALL HAVING n > 1 AND marker_offset >= 0"""
