@@ -26,7 +26,7 @@ OFFSET, TIME, STEP, STOP = range(4)  # of a log while it is written; STOP: the s
 
 class Templates(NamedTuple):
     """Batches to be numbered: template ``k`` is ``data[starts[k]:starts[k + 1]]`` with ``records[k]`` records; times,
-    starts of transactions and values go to the bytes that ``marks[k]`` names (-1: none), a line a record."""
+    starts of transactions and values go to the bytes that ``marks[k]`` names (-1: none), a line per record."""
 
     data: np.ndarray
     starts: np.ndarray

@@ -1,6 +1,6 @@
 """How time and memory of an audit grow with many small things of one kind; each as one run of the command.
 
-``python -m bench.growth [--kind KIND] [--count N]`` prints a line a run; the group ``growth`` of ``make bench`` makes
+``python -m bench.growth [--kind KIND] [--count N]`` prints a line per run; the group ``growth`` of ``make bench`` makes
 rows of them, and the pictures of docs/performance.md (:mod:`bench.pictures`). Twice the input may take little more than
 twice the time; a pass over all for each of them would take four times.
 """
@@ -163,7 +163,7 @@ def _row(series: list[Point]) -> Row:
 
 
 def main() -> int:
-    """Prints a line a run."""
+    """Prints a line per run."""
     parser = argparse.ArgumentParser(prog="python -m bench.growth", description=__doc__)
     parser.add_argument("--kind", choices=sorted(SHAPES), action="append")
     parser.add_argument("--count", type=int, default=50_000)

@@ -91,7 +91,7 @@ def merged(root: Path, log_dirs: Sequence[Path]) -> Path:
 
 
 def runs(names: Sequence[str], masters: Sequence[str], times: float, *, within: bool = False) -> Iterator[list[str]]:
-    """Prints a line a run; what was wrong with each."""
+    """Prints a line per run; what was wrong with each."""
     for name in names:
         with tempfile.TemporaryDirectory(prefix="bench-hostile-", dir=os.environ.get("BENCH_DIR")) as folder:
             root = Path(folder)
@@ -110,7 +110,7 @@ def runs(names: Sequence[str], masters: Sequence[str], times: float, *, within: 
 
 
 def main() -> int:
-    """Prints a line a run; 1 where one is not as it should."""
+    """Prints a line per run; 1 where one is not as it should."""
     parser = argparse.ArgumentParser(prog="python -m bench.hostile", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="INPUT", choices=[*INPUTS, TOGETHER, "why", []])
     parser.add_argument("--master", action="append", help="default: inline[2] and local[2]")

@@ -165,7 +165,7 @@ def _partition(folder: Path, kind: Kind, size: int, segment: int) -> dict[Path, 
 
 def make(folder: Path, kind: Kind, size: int, disk: int = 0, segment: int = 0) -> Made:
     """A log directory ``disk-N`` of about ``size`` bytes below ``folder``, the N-th of its broker; a segment has about
-    ``segment`` bytes, :data:`SEGMENT_BYTES` where nothing is said.
+    ``segment`` bytes, :data:`SEGMENT_BYTES` by default.
 
     Each has a topic of its own, so that several are one broker's, not replicas.
     """

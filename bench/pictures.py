@@ -51,7 +51,7 @@ def require() -> None:
 
 def draw(name: str, counted: str, points: Sequence[Point], folder: Path = FOLDER) -> Path:
     """One picture, NAME.svg: seconds on the left and memory on the right over how many there are, both logarithmic; a
-    line a kind and way to run. ``counted``: what the axis counts. Where lines rise like the grey one, twice as many
+    line per kind and way to run. ``counted``: what the axis counts. Where lines rise like the grey one, twice as many
     take twice as much."""
     import matplotlib
 

@@ -71,7 +71,7 @@ def _codec(codec: str, plan: Plan) -> Row:
 
 
 def main(folder: Path, tables: frozenset[str], tiny: Path) -> None:
-    """Prints records, and seconds of two times, for :func:`seconds`; ``tiny`` goes before, to load the kernels."""
+    """Prints records, and seconds of two times, for :func:`seconds`; ``tiny`` is decoded first, to load the kernels."""
     import time
 
     into_columns(tiny, tables)

@@ -49,9 +49,9 @@ TYPES = {
 # Of columns with the same meaning in all tables.
 EVERYWHERE = {
     "cluster_id": "`cluster.id` of `meta.properties`; null where it does not say",
-    "broker_id": "`node.id` or `broker.id` of `meta.properties`, else the digits that the folder's name ends with; "
+    "broker_id": "`node.id` or `broker.id` of `meta.properties`, else the digits at the end of the directory's name; "
     "null where there are none",
-    "log_dir": "the log directory, relative to the deepest folder above all PATHs",
+    "log_dir": "the log directory, relative to the deepest directory above all PATHs",
     "topic": "the topic whose log it is",
     "partition": "the number of the partition whose log it is",
     "file": "the file it comes from, relative to `log_dir`",
@@ -225,7 +225,7 @@ ORDER BY bytes DESC LIMIT 10
     record_count:long deprecated: the same as `records`
     partition_leader_epoch:int epoch of the leader that appended it; -1 in magic 0 and 1
     crc:long stored checksum: CRC-32C in magic 2, CRC-32 before
-    crc_ok:bool whether the bytes have that checksum; null where nobody has verified it (a copy without payload)
+    crc_ok:bool whether the bytes have that checksum; null where it is unverified (a copy without payload)
     compression:string none, gzip, snappy, lz4 or zstd; null for a codec that does not exist
     timestamp_type:string who set the timestamps: CreateTime (the producer) or LogAppendTime (the broker)
     base_timestamp:time timestamp of the first record; where `delete_horizon` is set, that instead
@@ -240,8 +240,8 @@ ORDER BY bytes DESC LIMIT 10
     last_sequence:int sequence number of the last record; after 2147483647 comes 0; -1: none
     delete_horizon:time until when a cleaned batch keeps its tombstones and markers (KIP-534); null where unset
     flaws:int what is wrong with the header, as bits; 0: nothing. 1: more records declared than offsets, 2: fewer, \
-4: negative span, 8: unknown codec, 16 to 2048: no sound control batch, 4096 to 16384: producer fields that \
-contradict each other, 32768: checksum, 65536: a wrapper that could not be opened
+4: negative span, 8: unknown codec. 16 to 2048: no valid control batch, 4096 to 16384: producer fields that \
+contradict each other, 32768: CRC mismatch, 65536: a wrapper that cannot be decompressed
     inferred:json columns whose stored value contradicts the batches around it, with the value that an audit uses; \
 null where there is none
     bytes:long bytes of the batch in the file, its header counted
@@ -437,9 +437,9 @@ SHARE_GROUP_STATE = declared(
     tombstone:bool
     value_version:int
     snapshot_epoch:int number of the snapshot, which an update belongs to
-    state_epoch:int epoch of the state, raised when it begins anew
+    state_epoch:int epoch of the state, bumped when it starts again
     leader_epoch:int leader epoch of the partition that is read
-    start_offset:long what lies before it is settled; -1: not known yet
+    start_offset:long all offsets before it are settled; -1: not known yet
     delivery_complete_count:int offsets behind `start_offset` that are settled; -1: not known
     create_timestamp:time of a snapshot: when it was made first
     write_timestamp:time of a snapshot: when it was written

@@ -76,7 +76,7 @@ def base(root: Path, environment: dict[str, str]) -> str | None:
 
 
 def subjects(root: Path, since: str) -> list[str]:
-    """Abbreviated hash and subject of each commit since one, merges left out."""
+    """Abbreviated hash and subject of each commit since one, without merges."""
     listed = git(root, "log", "--no-merges", "--format=%h %s", f"{since}..HEAD")
     if listed is None:
         raise SystemExit(f"commit subjects: git knows no commit {since}; set BASE to one that HEAD follows")

@@ -42,7 +42,7 @@ def _text(x: float, y: float, says: str, anchor: str = "start") -> str:
 
 
 def bars(title: str, rows: Sequence[tuple[str, dict[str, int]]]) -> str:
-    """A line a name, with a piece of it for each of :data:`COLOURS`."""
+    """A line per name, with a piece of it for each of :data:`COLOURS`."""
     most = max(sum(counts.values()) for _, counts in rows)
     wide = (WIDTH - LEFT - 60) / most
     parts = []
@@ -108,7 +108,7 @@ def durations(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def behind(rows: Sequence[dict[str, Any]]) -> str:
-    """Offsets that readers waited for at each marker, a line a partition."""
+    """Offsets that readers waited for at each marker, a line per partition."""
     first, last = min(r["time"] for r in rows), max(r["time"] for r in rows)
     most = max(row["behind"] for row in rows)
     names = sorted({row["name"] for row in rows})[:4]

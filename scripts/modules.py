@@ -15,7 +15,7 @@ def first_line(path: Path) -> tuple[str, int]:
 
 
 def main() -> None:
-    """Tests are left out: they are named for their subjects. Links lead to packages that are listed by themselves."""
+    """Tests are excluded: they are named for their subjects. Links lead to packages that are listed by themselves."""
     for folder in sorted({path.parent for package in PACKAGES for path in Path(package).rglob("*.py")}):
         if folder.is_relative_to("tests/data"):
             continue

@@ -18,7 +18,7 @@ MAX_SHOWN = 100  # fatal batches of one log
 PLAIN = "a plain batch inside an open transaction of the same producer"
 UNKNOWN_TYPE = "a marker of unknown control type"
 REFUSED = "an offset that the rebuilt index refuses, in a segment without .index"
-TWICE = "a folder in two log directories of one broker"
+TWICE = "a partition directory in two log directories of one broker"
 ALWAYS_SCANNED = "__cluster_metadata"  # KafkaMetadataLog opens it as if after a crash, from offset 0
 
 
@@ -62,15 +62,15 @@ READS: tuple[StartKind, ...] = (
               _MOVE + "it is written again; records below a log start that DeleteRecords set are readable again"),
     StartKind("partition.metadata", FAILS, "it does not decode",
               "write it again: a line version: 0 and a line topic_id: ID, with the id of the topic in the metadata"),
-    StartKind(LEADER_EPOCHS, FAILS, "it does not decode", _MOVE + "its entries are made again from batches"),
+    StartKind(LEADER_EPOCHS, FAILS, "it does not decode", _MOVE + "its entries are rebuilt from batches"),
     StartKind("number", ENDS, "its name does not begin with an offset", _MOVE + "it is no file of the partition"),
     StartKind(TAIL, ENDS, "after a clean stop the last segment is not recovered, and its end is no batch",
               "move .kafka_cleanshutdown out of the log directory: a start then cuts what is no batch"),
     StartKind(HOLE, ENDS, "after a clean stop the last segment is not recovered, and bytes in it are no batch",
               "copy the partition directory, then move .kafka_cleanshutdown out of the log directory: a start then "
               "cuts the segment there, with the batches behind"),
-    StartKind("snapshot", REBUILT, "it is made again from batches", ""),
-    StartKind("index", REBUILT, "it is made again from batches", ""),
+    StartKind("snapshot", REBUILT, "it is rebuilt from batches", ""),
+    StartKind("index", REBUILT, "it is rebuilt from batches", ""),
     StartKind(TOPIC_ID, LOST, "its topic id is not in the metadata: it is renamed -stray",
               "find out which of the two is right before the start"),
     StartKind("replication-offset-checkpoint", FAILS, "it does not decode",

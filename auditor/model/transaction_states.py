@@ -192,7 +192,7 @@ def _legal_rises(cached: CachedTransaction, new: TransactionValue) -> range:
     fence = 0 if cached.has_failed_epoch_fence else 1
     end = int(bumps_epoch(new.client_tv))
     if new.state == TransactionState.PREPARE_ABORT:
-        at_the_last = new.producer_epoch == LAST_EPOCH  # no epoch lies above it
+        at_the_last = new.producer_epoch == LAST_EPOCH  # the highest epoch
         return range(0 if at_the_last else end, end + fence + 1)
     return range(end, end + 1) if new.state == TransactionState.PREPARE_COMMIT else range(1)
 

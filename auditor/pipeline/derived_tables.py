@@ -52,8 +52,8 @@ from auditor.transactions.record import ITS_COORDINATORS
 EVENTS = declared(
     "events",
     """
-    something odd that the model of a correct broker met while it replayed a replica, which rules then judge; at most \
-10,000 of a kind in a replica
+    an anomaly that the model of a correct broker found while it replayed a replica. Rules judge it. At most 10,000 \
+per kind and replica
     SELECT kind, count(*) AS events FROM events WHERE leader_copy GROUP BY kind ORDER BY events DESC
     kind:string what was odd, such as sequence_gap, offset_hole or epoch_regression
     file:string
@@ -102,8 +102,8 @@ def _events(replica: ReplicaFacts) -> pa.RecordBatch:
 TRANSACTIONS = declared(
     "transactions",
     """
-    a transaction with all its partitions, by the coordinators' logs; where these lack it (compacted, or not in the \
-input), by its data and markers in the partitions, with null for what only a coordinator knows
+    a transaction with all its partitions, by the coordinators' logs. If these lack it (compacted, or not in the \
+input), it is made from data and markers in the partitions, with null for what only a coordinator knows
     SELECT transactional_id, count(outcome) AS decided, count(*) FILTER (outcome = 'ABORT') AS aborted FROM \
 transactions GROUP BY ALL ORDER BY aborted DESC
     transactional_id:string `transactional.id` of the producer
@@ -582,15 +582,16 @@ PRODUCER_STATES = declared(
 TRANSACTION_PARTITIONS = declared(
     "transaction_partitions",
     """
-    a transaction of a producer in a replica; `outcome` is null while it is open, `class` then says what it is: \
-active, late, hanging, orphan, ghost or undecidable
+    a transaction of a producer in a replica; `outcome` is null while it is open. `class` is then one of: \
+`active`, `late`, `hanging`, `orphan`, `ghost` or `undecidable`
     SELECT topic, partition, producer_id, first_offset FROM transaction_partitions \
 WHERE class = 'hanging'
     producer_id:long
     producer_epoch:int
     transactional_id:string
     outcome:string COMMIT or ABORT; null while it is open
-    class:string of an open one in the leader's replica: active, late, hanging, orphan, ghost or undecidable; else null
+    class:string of an open one in the leader's replica: `active`, `late`, `hanging`, `orphan`, `ghost` or \
+`undecidable`; else null
     first_offset:long offset of its first record; -1: a marker that ended nothing here
     last_offset:long offset of its last record
     marker_offset:long offset of its marker; -1: it is open
@@ -831,7 +832,7 @@ texts; what is no text there, and in `expected`, `found` and `missing`, is JSON.
     {_finding_columns()}
     cluster_id:string the cluster whose log it is about; null where no `meta.properties` says
     run_id:string the run, as `--history` keeps it; null where it is not kept
-    confidence:string proved, likely or undecidable, from the evidence; null where the rule says none
+    confidence:string `proved`, `likely` or `undecidable`, from the evidence; null where the rule has none
     log_dir:string the log directory, relative to the deepest folder above all PATHs; null where it is about none
     expected:string the value that a sound log would have; null where the rule compares none
     found:string the value that was found instead
@@ -851,8 +852,8 @@ first
     SELECT topic, partition, transactional_id, began_at, remedy FROM blocked WHERE standing <> 'waiting'
     status:string of the transaction: open, overdue, hanging, prepared, completed or unknown
     certainty:string of the status: proved, likely or inconclusive
-    standing:string stuck, overdue or undeliverable (blocked too long), waiting (within its time-out), or unknown
-    class:string of the transaction: active, late, hanging, orphan, ghost or undecidable
+    standing:string stuck, overdue or undeliverable (blocked too long), waiting (within its timeout), or unknown
+    class:string of the transaction: `active`, `late`, `hanging`, `orphan`, `ghost` or `undecidable`
     transactional_id:string
     framework:string whose the id is, by how it is named: Flink, Kafka Connect, MirrorMaker, …; null where it shows none
     application:string its application: prefix, group or application.id
@@ -866,7 +867,7 @@ first
     began_latest_at:time the same, at the latest
     began_by_producer_at:time what the producer's clock says, where that contradicts what brokers wrote; else null
     age_ms:long for how long, by the clock of the audit
-    at_least:bool whether it may be longer: nobody said what time it is now
+    at_least:bool whether it may be longer: the evaluation time is unknown
     held_at_least_ms:long how long it is held at least by the times that brokers wrote behind it in the same log
     timeout_ms:int `transaction.timeout.ms` of the producer, ms; null where it is not known
     beyond_timeout:bool whether it is open for longer than that; null where that is not known
@@ -886,7 +887,7 @@ first
     severity:string of the finding that says it; null where there is none
     if_true:string severity that it would have, where it is not known whether it is held still
     rule:string kind of that finding
-    fingerprint:string of the gravest finding about its holder
+    fingerprint:string of the most severe finding about the blocking transaction
     accepted:bool whether a baseline accepts it
     left_out:bool whether only a rule that did not run would report it
     remedy:string what to do

@@ -92,7 +92,7 @@ LAG = declared(
     open_records:long records of transactions that are open
     aborted_records:long records of aborted transactions, which read_committed readers never get
     marker_offsets:long offsets that markers have, which no reader gets
-    missing_offsets:long offsets that no record has any more: cleaned away
+    missing_offsets:long offsets without a record any more: compacted away
     settled_records:long of a share group, records that are acknowledged or archived; in no other column
     committed_bytes:long bytes of the batches that a read_committed reader fetches, aborted ones too
     uncommitted_bytes:long bytes of the batches that a read_uncommitted reader fetches

@@ -120,7 +120,7 @@ SPACE = declared(
     largest_offset:long the offset of the batch that has it
     producer_id:long of that batch; -1: none
     transactional_id:string
-    aborted_bytes:long bytes of aborted transactions that begin in it: nobody who reads read_committed gets them
+    aborted_bytes:long bytes of aborted transactions that begin in it: no read_committed consumer gets them
     held_offset:long of not_in_remote_storage, the last stable offset, where one is open: nothing is copied beyond it
     undecided:string why this may be wrong; null where nothing speaks against it
 """,

@@ -251,10 +251,10 @@ class CoordinatorReader(RecordProblems):
         row = int(np.flatnonzero(left)[0])
         behind = f"from the record at offset {columns['offset'][row]} on, "
         if FULL in (columns["set"][row], columns["id"][row]):
-            new = "transactional ids and lists of partitions that are new are left out"
+            new = "new transactional ids and lists of partitions are skipped"
             detail = f"{behind}{new}: those before take {self.room.dictionary_bytes / MIB:.3g} MiB"
         else:
-            detail = f"{behind}records are left out: {self.count} are before it, as many as there is room for"
+            detail = f"{behind}records are skipped: {self.count} are before it, which is the limit"
         return [DecodeError(file, int(columns["position"][row]), -1, "limit", detail)] if first else []
 
     def _in_order(self, ids: list[str]) -> tuple[list[str], np.ndarray]:
@@ -724,7 +724,7 @@ class OffsetsReader(RecordProblems):
         self.left_out += int(left.sum())
         row = int(np.flatnonzero(left)[0])
         detail = (
-            f"from the record at offset {records[R_OFFSET, row]} on, groups and partitions that are new are left out: "
+            f"from the record at offset {records[R_OFFSET, row]} on, new groups and partitions are skipped: "
             f"those before take {self.dictionary_bytes / MIB:.3g} MiB"
         )
         return [DecodeError(self.files[-1], int(records[R_POSITION, row]), -1, "limit", detail)] if first else []
@@ -736,8 +736,8 @@ class OffsetsReader(RecordProblems):
             return []
         self.waiting_limit_reported = True
         detail = (
-            f"from the record at offset {c.record_offset} on, producers that commit one partition of a group behind an "
-            f"open transaction are not compared in full: {self.story.waiting.most} such commits wait for its end"
+            f"from the record at offset {c.record_offset} on, producers that commit a group's partition behind an open "
+            f"transaction are not compared in full: {self.story.waiting.most} such commits wait for its end"
         )
         return [DecodeError(c.file, c.position, -1, "limit", detail)]
 
