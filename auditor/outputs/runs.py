@@ -55,7 +55,6 @@ from auditor.rules.seen.view import GRAVE, SEVERITIES
 
 SCHEMA_VERSION = 2
 IN_A_CELL = 1  # the version that had the summary as a text in the table ``runs``, with times as texts
-MARK = "auditor.commands.history.schema_version"  # in Parquet
 MANIFEST, OLD = "manifest", "manifest.json"  # how names of manifests begin; what older ones were
 UNFINISHED, RUNS, SUMMARY = "_unfinished", "runs", "summary"
 MAX_RUN_ID = 200
@@ -125,7 +124,7 @@ def _stage(
     staged, files = where / UNFINISHED / attempt, {}
     for name, table in (tables | {RUNS: _row(run, before or {})}).items():
         content = pa.BufferOutputStream()
-        pq.write_table(table.replace_schema_metadata({MARK: str(SCHEMA_VERSION)}), content)
+        pq.write_table(table.replace_schema_metadata(), content)
         files[name] = [_put(staged, f"{name}/{attempt}.parquet", content.getvalue(), table.num_rows)]
     if summary is not None:
         text = json.dumps(summary, ensure_ascii=False, default=list).encode("utf-8", "replace")  # in its own order

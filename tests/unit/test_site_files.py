@@ -85,12 +85,12 @@ def test_a_baseline_s_note_and_owner_are_on_the_page(tmp_path: Path, site: Path)
         None: "state suppressed reason OPS-17 owner Ada until no expiry",
         "accepted until 2026-11-20": "state no longer suppressed: accepted until 2026-11-20",
     }
-    summary = runs.summary_of(history, run)
+    whole = runs.summary_of(history, run)
     given = {name: runs.read(history, run, name) for name in run.files if name != "summary"}
     for over, said in states.items():
         kept = pa.Table.from_pylist([entry | {"until": None, "over": over}], schema=summary.BASELINE)
         facts = run.facts | {"accepted": {"critical": int(over is None)}, "counts": {"critical": int(over is not None)}}
-        runs.publish(history, "a", given | {"baseline": kept}, facts, summary)
+        runs.publish(history, "a", given | {"baseline": kept}, facts, whole)
         outputs_site.export(history, site)
         assert said in Page((site / overview.finding(row["fingerprint"])).read_text()).text
 
