@@ -448,8 +448,8 @@ def _matching(piece: FilePiece, batches: BatchColumns, how: How) -> BatchColumns
 def _nothing_matches(opened: SeekableFile, piece: FilePiece, how: How) -> bool:
     # Shown by the headers of large batches alone, which the hop accepts only where they follow each other to the end.
     hop = HeaderHop(opened, piece.file.size, how.limits, 0, offset_range(piece.file.offset, piece.next_base))
-    found = any(len(_matching(piece, walking.columns_of(rows), how).position) for rows in hop.chunks())
-    return not found and hop.end == piece.file.size
+    some = any(len(_matching(piece, walking.columns_of(rows), how).position) for rows in hop.chunks())
+    return not some and hop.end == piece.file.size
 
 
 def _chunk(piece: FilePiece, chunk: Chunk, collected: InternalRows | None, wanted: frozenset[str], how: How) -> Rows:
