@@ -386,7 +386,8 @@ def _segment(piece: FilePiece, wanted: frozenset[str], how: How) -> Rows:
         return
     if isinstance(opened, StoredChunks) and "records" in wanted and piece.start == 0:
         yield from _errors(piece.key, [DecodeError(piece.file.name, 0, piece.file.size, "unreadable", NO_RECORDS)])
-    if how.where is not None and not isinstance(opened, StoredChunks) and _nothing_matches(opened, piece, how):
+    here = not piece.place.uri and not isinstance(opened, StoredChunks)  # a store would answer a request per header
+    if how.where is not None and here and _nothing_matches(opened, piece, how):
         opened.close()
         return
     how = how._replace(limits=how.limits.counting())
