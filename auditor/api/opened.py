@@ -7,7 +7,7 @@ import dataclasses
 import fnmatch
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack, get_type_hints
@@ -465,11 +465,9 @@ def replay_batches(
         skip_rules=several(skip_rule),
         master=master or "inline",
     )
-    given = zip(frames_audit.RECORDS, (transaction_log, offset_commits, group_metadata), strict=True)
-    records = frames_audit.records_of_logs({name: _arrow(rows, name) for name, rows in given if rows is not None})
-    if unknown := sorted({*(metadata or ())} - {*frames_audit.METADATA}):
-        raise AuditInputError(f"metadata has no table {unknown[0]!r}; give {', '.join(frames_audit.METADATA)}")
-    settings = frames_audit.settings_of({name: _arrow(rows, name) for name, rows in (metadata or {}).items()})
+    of_topics = zip(frames_audit.RECORDS, (transaction_log, offset_commits, group_metadata), strict=True)
+    records = frames_audit.records_of_logs(_tables(of_topics))
+    settings = frames_audit.settings_of(_tables((metadata or {}).items()))
     if session is not None:
         from auditor.spark import spark_runner
         from auditor.spark.session import register
@@ -483,9 +481,12 @@ def replay_batches(
         frames_audit.check(table.schema)
         runner = running.runner_for(options.master)
         read = partial(_replicas, runner, table, cleaned, records)
-    say = {} if shown.silent else {"say": shown.say}
-    audit = frames_audit.FramesAudit(options, runner, read, settings, **say)
+    audit = frames_audit.FramesAudit(options, runner, read, settings, nobody if shown.silent else shown.say)
     return ReplayedBatches(audit, runner, shown, UNDECIDED[0 if transaction_log is None else 2 :])
+
+
+def _tables(given: Iterable[tuple[str, Any]]) -> dict[str, pa.Table]:
+    return {name: _arrow(rows, name) for name, rows in given if rows is not None}
 
 
 def _arrow(rows: Any, name: str = "batches") -> pa.Table:

@@ -152,6 +152,8 @@ def records_of_logs(tables: Mapping[str, pa.Table]) -> RecordsOfLogs:
 
 def settings_of(tables: Mapping[str, pa.Table]) -> dict[str, ClusterSettings]:
     """Return the settings of each cluster by the tables of :data:`METADATA`. Errors: as of :func:`typed`."""
+    if unknown := sorted({*tables} - {*METADATA}):
+        raise AuditInputError(f"metadata has no table {unknown[0]!r}; give {', '.join(METADATA)}")
     out: dict[str, ClusterSettings] = {}
     for name, table in tables.items():
         for cluster, _, _, *row in _tuples(typed(name, table)):

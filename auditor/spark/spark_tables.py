@@ -226,18 +226,22 @@ def query(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str]
 
 
 def _ask(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str]) -> pa.Table:
+    with _mistakes(spark, text):
+        plan = _plan(spark, audit, text, wanted)
+    for name in wanted:
+        facts = audit.replicas.held.frame if name in derived_tables.OF_FACTS else None  # type: ignore[attr-defined]
+        rows = _pruned(spark, audit, name, plan) if plan and name in FORMATS else frame(spark, audit, facts, name)
+        rows.createOrReplaceTempView(name)
+    _views(spark, wanted)
+    with _mistakes(spark, text):
+        return spark.sql(text).toArrow()
+
+
+@contextlib.contextmanager
+def _mistakes(spark: SparkSession, text: str) -> Iterator[None]:
     try:
         with quiet_errors(spark):
-            plan = _plan(spark, audit, text, wanted)
-            for name in wanted:
-                of_facts = name in derived_tables.OF_FACTS
-                facts = audit.replicas.held.frame if of_facts else None  # type: ignore[attr-defined]
-                rows = (
-                    _pruned(spark, audit, name, plan) if plan and name in FORMATS else frame(spark, audit, facts, name)
-                )
-                rows.createOrReplaceTempView(name)
-            _views(spark, wanted)
-            return spark.sql(text).toArrow()
+            yield
     except AnalysisException as error:
         says = str(error).strip().splitlines()[0]
         where = derived_tables.moved(text) or f"tables: {', '.join(derived_tables.NAMES)}"
@@ -264,7 +268,7 @@ def _plan(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str]
     with tuned(spark, {"spark.sql.debug.maxToStringFields": "10000"}), contextlib.redirect_stdout(shown):
         spark.sql(text).explain(extended=True)
     plan = PLAN.search(shown.getvalue())
-    return "" if plan is None else re.sub(r".*MapInArrow.*", "", plan[1])
+    return "" if plan is None else re.sub(r"(?m)^\W*MapInArrow.*$", "", plan[1])
 
 
 def _views(spark: SparkSession, wanted: frozenset[str]) -> None:

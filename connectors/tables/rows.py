@@ -388,7 +388,8 @@ def _segment(piece: FilePiece, wanted: frozenset[str], how: How) -> Rows:
         return
     if isinstance(opened, StoredChunks) and "records" in wanted and piece.start == 0:
         yield from _errors(piece.key, [DecodeError(piece.file.name, 0, piece.file.size, "unreadable", NO_RECORDS)])
-    if how.where is not None and not isinstance(opened, StoredChunks) and _nothing_matches(opened, piece, how):
+    here = not piece.place.uri and not isinstance(opened, StoredChunks)  # a store would answer a request per header
+    if how.where is not None and here and _nothing_matches(opened, piece, how):
         opened.close()
         return
     how = how._replace(limits=how.limits.counting())
@@ -450,8 +451,8 @@ def _matching(piece: FilePiece, batches: BatchColumns, how: How) -> BatchColumns
 def _nothing_matches(opened: SeekableFile, piece: FilePiece, how: How) -> bool:
     # Shown by the headers of large batches alone, which the hop accepts only where they follow each other to the end.
     hop = HeaderHop(opened, piece.file.size, how.limits, 0, offset_range(piece.file.offset, piece.next_base))
-    found = any(len(_matching(piece, walking.columns_of(rows), how).position) for rows in hop.chunks())
-    return not found and hop.end == piece.file.size
+    some = any(len(_matching(piece, walking.columns_of(rows), how).position) for rows in hop.chunks())
+    return not some and hop.end == piece.file.size
 
 
 def _chunk(piece: FilePiece, chunk: Chunk, collected: InternalRows | None, wanted: frozenset[str], how: How) -> Rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 from pathlib import Path
@@ -122,19 +123,24 @@ def test_copies_are_replayed_only_where_a_query_asks_which_counts() -> None:
         "FROM batches",
         "SELECT count(*) FROM batches NATURAL JOIN records",
         "SELECT COLUMNS('.*_offset') FROM batches",
-        "PIVOT batches ON topic USING sum(size) GROUP BY partition",
-        "WITH b AS MATERIALIZED (FROM batches) SELECT count(*) FROM (SELECT DISTINCT topic FROM b) JOIN b USING (topic)",
+        "WITH b AS MATERIALIZED (FROM batches) SELECT count(*) FROM (SELECT DISTINCT topic FROM b) JOIN b USING(topic)",
         "SELECT a.size FROM batches a LEFT JOIN batches b ON a.position = b.base_offset WHERE b.topic IS NULL",
-        "SELECT topic FROM batches WHERE (topic, base_offset) IN (SELECT topic, max(base_offset) FROM batches GROUP BY 1)",
+        "SELECT topic FROM batches WHERE (topic, crc) IN (SELECT topic, max(crc) FROM batches GROUP BY 1)",
         "SELECT list(b.crc ORDER BY b.position) FROM batches b GROUP BY b.file",
     ],
 )  # fmt: skip
 def test_a_query_is_given_every_column_that_it_reads(text: str) -> None:
     """What it answers of the columns in its plan is what it answers of all of them."""
-    alone, whole = audit_of(corpora.unpack(CORPUS) / "broker-1"), audit_of(corpora.unpack(CORPUS) / "broker-1")
+    alone = audit_of(corpora.unpack(CORPUS) / "broker-1")
+    assert sorted(map(str, ask(alone, text))) == sorted(map(str, ask(with_all_columns(), text)))
+
+
+@functools.cache
+def with_all_columns() -> Audit:
+    audit = audit_of(corpora.unpack(CORPUS) / "broker-1")
     for table in ("batches", "records"):
-        ask(whole, f"SELECT * FROM {table}")
-    assert sorted(map(str, ask(alone, text))) == sorted(map(str, ask(whole, text)))
+        ask(audit, f"SELECT * FROM {table}")
+    return audit
 
 
 def test_a_transaction_of_three_replicas_has_one_row_a_partition() -> None:
