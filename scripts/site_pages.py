@@ -244,7 +244,9 @@ def metrics_page() -> str:
 
 def glossary_page() -> str:
     """Terms of Kafka in plain words."""
-    return GLOSSARY_PAGE.format(words="\n".join(f"| {word} | {_cell(says)} |" for word, says in sorted(GLOSSARY.items())))
+    return GLOSSARY_PAGE.format(
+        words="\n".join(f"| {word} | {_cell(says)} |" for word, says in sorted(GLOSSARY.items()))
+    )
 
 
 def _cell(text: str) -> str:
