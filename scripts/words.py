@@ -30,6 +30,7 @@ PAGES = ("README.md", "CHANGELOG.md", "SECURITY.md", "CONTRIBUTING.md", "ARCHITE
 MOST_WORDS_OF_A_SENTENCE = 30
 MOST_WORDS_OF_A_PAGE = 1500
 SQL = re.compile(r"\s*(SELECT|WITH|CREATE|INSERT|FROM|JOIN)\b")
+DECLARED = re.compile(r"^\s*\w+:\w+ ", re.MULTILINE)  # name and type of a table's column
 LISTED = re.compile(r"\s*([-*+]|\d+\.)\s")
 
 
@@ -198,7 +199,8 @@ def code(root: Path) -> Iterator[Text]:
                 yield Text(area, f"{name}:{line}", text, whole=False, sentences=False)
             if folder in PRODUCT:
                 for line, text in literals(ast.parse(source)):
-                    yield from (Text(area, f"{name}:{line}", part) for part in text.split("\n"))
+                    parts = DECLARED.sub("CODE ", text).split("\n")
+                    yield from (Text(area, f"{name}:{line}", part) for part in parts)
 
 
 def templates(root: Path) -> Iterator[Text]:

@@ -1,4 +1,4 @@
-"""Makes ``tests/data/asked``: the log directory that docs/tracker-questions.md asks, and what its real broker, 4.3.1, did with it.
+"""Makes ``tests/data/asked``: the log directory of docs/tracker-questions.md, and what its real broker, 4.3.1, did.
 
 ``python -m tests.broker.asked_logs`` makes both anew. ``said.json`` has what consumers then got of each group, which
 segments retention left of each topic, and up to where the cleaner came.

@@ -32,7 +32,7 @@ from tests.fuzz.sealed_histories import EDGES, History
 PATIENCE_S = 120  # of processor time, for all ways together
 MOST_BYTES = 1 << 30  # of memory beyond that of the process that forks
 NOTHING = ["nothing to audit"]
-OF_DIRECTORIES = {"start-fails"}  # rules on files that a copy does not keep (docs/copying.md)
+OF_DIRECTORIES = {"start-fails"}  # rules on files that a copy does not keep (docs/copy.md)
 NOT_JUDGED = "not_judged"  # the reason of an error that stands in place of a part of the audit that raised
 
 
