@@ -36,7 +36,7 @@ WAIT, ASK, KEEP, LET, SAFE, FIND, COMMIT = (
 CONFIRM = "find-hanging --topic bank.audit"
 MARKER, NOBODY = (
     "WriteTxnMarkers request",
-    ("no coordinator will complete it", "no known transactional id", "No transactional id owns"),
+    ("nobody will end it", "no known transactional id", "No transactional id owns"),
 )
 
 

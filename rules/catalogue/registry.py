@@ -499,6 +499,7 @@ def page(rule: Rule) -> str:
     lines = [rule.id, rule.title]
     outcomes = [(kind.id, _outcomes(kind)) for kind in rule.kinds if kind.outcomes]
     if len(rule.kinds) == 1:
+        lines += [f"Kind of its findings: {kind.id}" for kind in rule.kinds if kind.id != rule.id]
         lines.append(f"Severity: {_remarks(rule)}")
         lines += [f"Outcome: {sentence}" for _, sentence in outcomes]
     else:

@@ -110,7 +110,7 @@ def test_batches_that_were_sent_again_are_not_lost_whoever_was_elected(tmp_path:
     assert ("unclean-election" in found) == (isr == (2,))
     for f in found.values():
         assert f.severity in ("info", "warning")
-        assert "produce again" not in f.remedy
+        assert "Re-send" not in f.remedy
 
 
 def test_after_a_clean_election_it_is_the_tail_of_a_crashed_leader(trio: Path) -> None:

@@ -81,7 +81,7 @@ def test_since_when_clocks_differ_is_told_by_the_clock_of_one(order: tuple[int, 
     (f,) = resolve(found[n] for n in order)
     assert (f.evidence["since"], f.evidence["since_by"], f.evidence["partitions"]) == ("2026-11-21T04:00", 2, 3)
     assert "since 2026-11-21T04:00 by the clock of broker 2; seen in 3 partitions" in f.message
-    assert f.message.startswith("The clock of broker 2 is at least 41 s ahead of that of broker 1")
+    assert f.message.startswith("Clock of broker 2 is at least 41 s ahead of that of broker 1")
 
 
 def said(corpus: str, rule: str) -> list[Finding]:

@@ -148,7 +148,7 @@ def test_one_record_is_one_finding_of_a_rule(name: str, out: Path) -> None:
 
 
 # What no log shows: who read what, what a client was told, where data lies that only a coordinator's record names.
-CLAIMS = ("has read", "have read", "acknowledged", "already in the log", "never gave out", "it is open in")
+CLAIMS = ("has read", "have read", "acknowledged", "already in the log", "never allocated", "it is open in")
 
 
 @pytest.mark.parametrize("name", BINARY)

@@ -227,5 +227,5 @@ def test_a_leader_that_lacks_records_is_replaced_only_by_one_in_sync(tmp_path: P
         findings = opened(tmp_path, as_of=lab_time + MINUTE).findings
         (found,) = [f for f in findings if f.kind == "replica-missing-range" and f.topic == "bank.audit"]
         assert says in found.remedy
-        assert "opy broker 2's folder bank.audit-1 to a safe place" in found.remedy
+        assert "opy the directory bank.audit-1 of broker 2 to a safe place" in found.remedy
         assert (MOVE in found.remedy) == (says == LEAD)
