@@ -53,7 +53,7 @@ def test_what_raises_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_second_run_at_a_time_is_a_mistake(tmp_path: Path) -> None:
-    with claimed(tmp_path), pytest.raises(AuditInputError, match="another run writes to"), claimed(tmp_path):
+    with claimed(tmp_path), pytest.raises(AuditInputError, match="another run is writing to"), claimed(tmp_path):
         pass
     with claimed(tmp_path):
         assert main(["audit", str(corpora.unpack(CORPUS)), "--out", str(tmp_path), "--master", "inline[1]"]) == 2

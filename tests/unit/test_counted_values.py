@@ -27,14 +27,14 @@ def bomb(values: int) -> bytes:
 def refused_by_results(path: Path) -> None:
     (path / delivery.SUMMARY).write_bytes(bomb(MOST_OF_SUMMARY))
     (path / "findings.jsonl").write_bytes(b"")
-    with pytest.raises(AuditInputError, match="holds no results of an audit"):
+    with pytest.raises(AuditInputError, match="has no audit results"):
         delivery.read(path)
 
 
 def refused_by_findings(path: Path) -> None:
     (path / delivery.SUMMARY).write_bytes(b"{}")
     (path / "findings.jsonl").write_bytes(bomb(MOST_VALUES) + b"\n")
-    with pytest.raises(AuditInputError, match="holds no results of an audit"):
+    with pytest.raises(AuditInputError, match="has no audit results"):
         delivery.read(path)
 
 

@@ -20,7 +20,7 @@ def test_a_linked_partition_is_an_error_that_says_what_to_do(tmp_path: Path) -> 
     (data / "t-1").symlink_to(tmp_path / "elsewhere")
     (error,) = discover([str(data)]).errors
     assert (error.log_dir, error.error.file, error.error.reason) == ("data", "t-1", "unreadable")
-    assert "give the folder that it leads to as a PATH" in error.error.detail
+    assert "give its target directory as a PATH" in error.error.detail
 
 
 @pytest.mark.parametrize("dangling", [False, True])
@@ -47,7 +47,7 @@ def test_links_to_what_is_read_anyway_hide_nothing(tmp_path: Path) -> None:
     found = discover([str(tmp_path)])
     assert not found.errors
     assert not found.notes
-    assert reason(found, "t-0") == "symbolic link to what is read by itself"
+    assert reason(found, "t-0") == "symbolic link to a directory that is scanned anyway"
     two = discover([str(tmp_path / "disk1"), str(tmp_path / "disk2")])
     assert not two.errors
 
@@ -146,7 +146,7 @@ def test_packed_files_of_a_partition_are_errors(tmp_path: Path) -> None:
     assert {file.name for file in replica_of(found.log_dirs[0], "t", 1).files()} == {
         f"t-1/{LOG}", "t-1/00000000000000000000.index"
     }  # fmt: skip
-    assert {error.error.detail for error in found.errors} == {"packed: unpack it in its place"}
+    assert {error.error.detail for error in found.errors} == {"archive: unpack it in place"}
     assert found.unread_bytes == 2 * len(b"packed")
     assert found.bytes_found == bytes_below(data)
 
@@ -155,7 +155,7 @@ def test_an_archive_says_what_to_do(tmp_path: Path) -> None:
     data = make_log_dir(tmp_path / "data", "t-0")
     (data / "broker-2.tar.gz").write_bytes(b"\x1f\x8b")
     (note,) = discover([str(data)]).notes
-    assert note == "data/broker-2.tar.gz: packed: unpack it, and give the folder that it makes as a PATH"
+    assert note == "data/broker-2.tar.gz: archive: unpack it and give the resulting directory as a PATH"
     with pytest.raises(AuditInputError, match="unpack it"):
         discover([str(data / "broker-2.tar.gz")])
 

@@ -224,7 +224,7 @@ def test_a_folder_that_only_the_driver_sees_keeps_nothing_and_loses_nothing(work
     replicas = Replicas(FactsHere(lambda: [found]))
     assert len(replicas.briefs()) == len(names)
     (note,) = replicas.notes
-    assert note.startswith("--work is not there where partitions are read: nothing was kept")
+    assert note.startswith("--work does not exist where partitions are read: nothing was cached")
 
 
 def test_what_another_attempt_left_damaged_is_read(work: WorkFolder) -> None:
