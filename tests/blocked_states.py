@@ -34,10 +34,7 @@ WAIT, ASK, KEEP, LET, SAFE, FIND, COMMIT = (
     ("investigate_first", "find its client:"), ("commit_it", "COMMIT was decided"),
 )  # fmt: skip
 CONFIRM = "find-hanging --topic bank.audit"
-MARKER, NOBODY = (
-    "WriteTxnMarkers request",
-    ("no coordinator will complete it", "nobody will end it", "nobody knows", "No transactional id owns"),
-)
+MARKER, NOBODY = "WriteTxnMarkers request", ("nobody will end it", "nobody knows", "No transactional id owns")
 
 
 def verdict_of(row: Mapping[str, Any]) -> tuple[str, Any]:

@@ -104,7 +104,7 @@ def test_what_was_read_is_kept_for_the_next(audit: auditor.OpenedAudit, tmp_path
     with auditor.open(path, as_of=AS_OF, work=str(work), resume=True) as again:
         assert again.findings.to_dicts() == audit.findings.to_dicts()
         (note,) = [note for note in again.summary["notes"] if "--work" in note]
-        assert note.startswith("--work has 1 file left alone, no audit's: mine.txt")
+        assert note.startswith("--work has 1 file left alone, not of an audit: mine.txt")
     assert kept
     assert {path.name: path.stat().st_mtime_ns for path in work.glob("*.arrow")} == kept, "what is read is kept"
     inside = corpora.copy(NAME, tmp_path / "in") / "broker-1"

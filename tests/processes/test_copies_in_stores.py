@@ -240,7 +240,7 @@ def test_a_wrong_call_is_one_line(
     (s3.buckets["copies"] / "mine" / "letter.txt").write_text("dear")
     for wrong, why in (
         ("s3://no-such-bucket/x", "cannot write to s3://no-such-bucket/x"),
-        ("s3://copies/mine", "no earlier copy"),
+        ("s3://copies/mine", "not an earlier copy"),
         ("nothing://copies/x", "nothing"),
     ):
         assert cli.main(["copy", str(source.parent), "--out", wrong]) == 2

@@ -40,7 +40,7 @@ def refused_by_findings(path: Path) -> None:
 
 def refused_by_baseline(path: Path) -> None:
     (path / "baseline.json").write_bytes(bomb(MOST_VALUES))
-    with pytest.raises(AuditInputError, match="is no baseline: more than"):
+    with pytest.raises(AuditInputError, match="is not a baseline: more than"):
         read_baseline(path / "baseline.json")
 
 

@@ -71,7 +71,7 @@ def test_a_link_that_nobody_may_follow_is_input(tmp_path: Path, monkeypatch: pyt
     found = discover([str(data)])
     assert [file.name for file in replica_of(found.log_dirs[0], "t", 0).files()] == [f"t-0/{LOG}"]
     assert [error.error.file for error in found.errors] == ["t-1"]
-    assert any("other: not followed" in note for note in found.notes)
+    assert any("other: symbolic link (not followed)" in note for note in found.notes)
 
 
 def test_other_links_that_lead_out_are_one_note(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_other_links_that_lead_out_are_one_note(tmp_path: Path) -> None:
     found = discover([str(data)])
     assert not found.errors
     (note,) = found.notes
-    assert note.startswith("data/a and 2 more: not followed, a symbolic link")
+    assert note.startswith("data/a and 2 more: symbolic link (not followed)")
 
 
 def test_a_link_to_a_log_directory_is_an_error_whatever_its_name(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_folder_of_nothing_but_a_link_says_so(tmp_path: Path) -> None:
     above.mkdir()
     (tmp_path / "tools").mkdir()
     (above / "tools").symlink_to(tmp_path / "tools")
-    with pytest.raises(AuditInputError, match="tools: not followed, a symbolic link"):
+    with pytest.raises(AuditInputError, match="tools: symbolic link \(not followed\)"):
         discover([str(above)])
 
 

@@ -234,7 +234,7 @@ def test_an_early_end_is_an_error_of_its_own() -> None:
     assert facts.breaks_off
     assert facts.log_end == 3
     rows = dict(judge_log([facts], Cluster(as_of=0, newest_time=0), ()))
-    assert rows["log"]["notes"] == ["t-0: the log was not read to its end, so nothing is said of its end"]
+    assert rows["log"]["notes"] == ["t-0: the log was not read to its end, so its end is not checked"]
 
 
 def test_a_budget_keeps_to_its_rate_and_its_bytes() -> None:

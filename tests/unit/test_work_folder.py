@@ -129,7 +129,7 @@ def test_what_is_half_written_older_or_foreign_is_told_apart(
     assert [note.partition(":")[0] for note in said[:3]] == [
         "--work has 6 files left alone, half-written or damaged",
         "--work has 1 file left alone, of another release",
-        "--work has 2 files left alone, no audit's",
+        "--work has 2 files left alone, not of an audit",
     ]
     assert "facts of 1 partition copy that are of no use here" in said[3]
     assert len(known.notes(names[:1])) == 3

@@ -109,4 +109,4 @@ def test_paths_without_its_partition(
     other = corpora.unpack("healthy-41")
     call = ["copy", "--around", row["fingerprint"], "--run", str(results_of), str(other), "--out"]
     assert cli.main([*call, str(tmp_path / "ticket")]) == 2
-    assert f"no folder of {row['topic']}-{row['partition']}" in capsys.readouterr().err
+    assert f"no directory of {row['topic']}-{row['partition']}" in capsys.readouterr().err

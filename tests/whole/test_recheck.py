@@ -127,7 +127,7 @@ def test_another_cluster_decides_nothing(tmp_path: Path, capsys: pytest.CaptureF
         mark.write_text(re.sub(r"(?m)^cluster.id=.*$", "cluster.id=AnotherOneAltogether42", mark.read_text()))
     status, told = rechecked(audited(old, tmp_path / "out"), other, capsys)
     assert (status, answers(told)) == (3, {"not looked at"})
-    assert all("of another cluster" in row["why"] for row in told)
+    assert all("belongs to another cluster" in row["why"] for row in told)
 
 
 def test_a_topic_made_again_decides_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
