@@ -186,7 +186,7 @@ def junit(findings: Sequence[Finding], summary: Values, rules: Mapping[str, Valu
         if hidden:
             case = ET.SubElement(suite, "testcase", classname=f"auditor.{rule}", name="not printed")
             ET.SubElement(
-                case, "skipped", message=f"{plural(hidden, 'finding')} accepted by the baseline or not chosen"
+                case, "skipped", message=f"{plural(hidden, 'finding')} suppressed by the baseline or filtered out"
             )
         elif not rule_findings:
             ET.SubElement(suite, "testcase", classname=f"auditor.{rule}", name="nothing found")
@@ -208,7 +208,7 @@ def _case(suite: ET.Element, finding: Finding, failing: Sequence[str]) -> None:
         return
     failure = ET.SubElement(case, "failure", type=finding["severity"], message=message)
     outcome = f"Outcome: {outcome_of(finding)}\n" if outcome_of(finding) else ""
-    failure.text = f"{message}\n{outcome}What to do: {_text(finding['remedy'])}\nFingerprint: {fingerprint}"
+    failure.text = f"{message}\n{outcome}What to do: {_text(finding['remedy'])}\nFinding ID: {fingerprint}"
 
 
 def _input(suite: ET.Element, summary: Values) -> None:

@@ -272,7 +272,7 @@ def check_owner(target: Target, log_dirs: Iterable[LogDir]) -> None:
     if in_target and not here & in_target:
         cluster, broker = min(in_target, key=str)
         raise AuditInputError(
-            f"{target.place.shown}: contains the copy of broker {broker} of cluster {cluster}, which is missing from the "
+            f"{target.place.shown}: contains the copy of broker {broker} of cluster {cluster}, which is not in the "
             "input; give a separate directory"
         )
 

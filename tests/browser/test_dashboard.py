@@ -45,7 +45,7 @@ def test_one_click_from_the_trend_to_a_run_and_one_to_its_report(address: str, v
     opened.page.locator("#trend a").nth(2).evaluate("link => link.dispatchEvent(new MouseEvent('click'))")
     opened.page.wait_for_url("**/run/night-2.html")
     assert "1 new finding, 0 resolved, 1 unchanged" in opened.page.locator(".lead").inner_text()
-    opened.page.get_by_role("link", name="Open its report").click()
+    opened.page.get_by_role("link", name="Open report").click()
     assert opened.page.url == address + "report/night-2.html"
     assert opened.page.locator("#answers").is_visible()
     assert opened.faults == []

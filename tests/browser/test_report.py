@@ -106,7 +106,7 @@ def test_a_search_without_a_hit_offers_what_is_near(pages: dict[str, Path], visi
     assert page.locator("input[data-severity=critical]").is_checked()
     page.locator("#filter").fill("quite something else: 0x7f")
     count.get_by_text("0 of 4 shown", exact=True).wait_for()
-    assert near.inner_text() == "No finding fits."
+    assert near.inner_text() == "No matches."
 
 
 def test_a_witness_unfolds_and_a_command_can_be_copied(pages: dict[str, Path], visit: Visit) -> None:
@@ -261,4 +261,4 @@ def test_it_says_how_old_the_copy_is_by_the_readers_clock(visit: Visit, tmp_path
         page.clock.install(time=now)
         page.goto(path.as_uri())
         assert said in page.locator("header .meta").first.inner_text()
-        assert bool(said) == ("old now" in page.locator("header .meta").first.inner_text())
+        assert bool(said) == ("Copy age" in page.locator("header .meta").first.inner_text())

@@ -148,7 +148,7 @@ def scram(mechanism: str, password: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("listener", "properties", "says"),
     [
-        ("SCRAM", scram("SCRAM-SHA-512", "wrong-secret"), "refused the login by SCRAM-SHA-512"),
+        ("SCRAM", scram("SCRAM-SHA-512", "wrong-secret"), "rejected the login with SCRAM-SHA-512"),
         ("MUTUAL", {"security.protocol": "SSL"}, "cannot reach a cluster"),
     ],
     ids=["a wrong password", "no certificate"],

@@ -1,6 +1,6 @@
 """``python -m tests.fuzz``: run mutants; exit 1 if any raises, with what is needed to see it again.
 
-With ``NUMBA_BOUNDSCHECK=1`` in the environment no kernel may read or write outside of its arrays. A crash leaves the
+With ``NUMBA_BOUNDSCHECK=1`` in the environment no kernel may read or write outside its arrays. A crash leaves the
 mutant's kind and number in ``--last``; one that takes more than a minute of processor time (a directory: five) ends the
 process with a stack trace.
 """

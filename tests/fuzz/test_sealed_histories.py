@@ -22,7 +22,7 @@ from tests.fuzz.sealed_histories import AGES, EDGES, History
 SEED = 54
 SEALED = int(os.environ.get("FUZZ_SEALED", "8"))
 ONCE = [
-    (2, 47),  # offsets of __cluster_metadata that lie outside of its segment: corrected in a copy alone
+    (2, 47),  # offsets of __cluster_metadata that lie outside its segment: corrected in a copy alone
     (6, 13),  # a partition whose first segment is named beyond 2^60: its own start was not bounded as its end was
     (7, 601),  # a committed offset in a segment without a byte: its first batch was asked for
     (8, 116),  # a base offset between wrong ones, inferred from elsewhere than in the audit: records were exposed
@@ -42,7 +42,7 @@ def test_what_failed_once_is_audited(seed: int, number: int) -> None:
 
 
 def test_a_history_that_ended_the_process_is_audited() -> None:
-    """A return to sequence 0 without an older run: a kernel wrote outside of its table."""
+    """A return to sequence 0 without an older run: a kernel wrote outside its table."""
     assert [f for f in every_way.failures(1, 18) if f.cause.startswith(("signal", "exit"))] == []
 
 

@@ -108,7 +108,7 @@ def test_what_was_read_is_kept_for_the_next(audit: auditor.OpenedAudit, tmp_path
     with auditor.open(path, as_of=AS_OF, work=str(work), resume=True) as again:
         assert again.findings.to_dicts() == audit.findings.to_dicts()
         (note,) = [note for note in again.summary["notes"] if "--work" in note]
-        assert note.startswith("--work has 1 file left alone, no audit's: mine.txt")
+        assert note.startswith("--work has 1 file left alone, not of an audit: mine.txt")
     assert kept
     assert {path.name: path.stat().st_mtime_ns for path in work.glob("*.arrow")} == kept, "what is read is kept"
     inside = corpora.copy(NAME, tmp_path / "in") / "broker-1"
@@ -180,10 +180,10 @@ def test_names_from_the_data_are_inert_in_a_notebook() -> None:
         (lambda a: a.sql("select nothing from batches"), '"nothing" not found'),
         (lambda a: a.sql("select clas from transaction_partitions"), 'Candidate bindings: "class"'),
         (lambda a: a.sql("select * from transaction"), "there are batches, records"),
-        (lambda a: a.sql("select max(offset) from checkpoints"), 'write "offset", in double quotes'),
-        (lambda a: a.sql("create table t as select 1"), "give SELECT"),
-        (lambda a: a.sql("copy (select 1) to 'written.csv'"), "give SELECT"),
-        (lambda a: a.sql("select 1; select 2"), "give SELECT"),
+        (lambda a: a.sql("select max(offset) from checkpoints"), 'write "offset" in double quotes'),
+        (lambda a: a.sql("create table t as select 1"), "expected SELECT"),
+        (lambda a: a.sql("copy (select 1) to 'written.csv'"), "expected SELECT"),
+        (lambda a: a.sql("select 1; select 2"), "expected SELECT"),
         (lambda a: a.explain("zz"), "no finding has a fingerprint"),
         (lambda a: a.what_if("none"), "no policy named 'none'"),
         (lambda a: a.write(corpora.unpack(NAME) / "broker-1" / "out"), "is in the log directory"),
@@ -191,7 +191,7 @@ def test_names_from_the_data_are_inert_in_a_notebook() -> None:
         (lambda _: auditor.open(corpora.unpack(NAME), remote="/not/there"), "check the path"),
         (lambda _: auditor.open("x", clusters={"a": {"owner": "b"}}), "clusters a is a name, or a table"),
         (lambda _: auditor.open("x", clusters="/not/there.toml"), "cannot read /not/there.toml"),
-        (lambda _: auditor.open("x", resume=True), "give --work DIR too"),
+        (lambda _: auditor.open("x", resume=True), "--resume needs --work DIR"),
         (lambda a: a.findings.where(rule="hanging"), "no rule named 'hanging'"),
         (lambda a: a.findings.where(min_severity="worst"), "no severity named 'worst'"),
         (lambda a: a.findings.group_by("evidence"), "not grouped by 'evidence'"),
@@ -199,7 +199,7 @@ def test_names_from_the_data_are_inert_in_a_notebook() -> None:
         (lambda a: a.table("lag").to_spark(), "runs without Spark"),
         (lambda _: auditor.open("x", policy="y"), "no policy named 'y'"),
         (lambda _: auditor.open("x", nothing=1), "no option named 'nothing'"),
-        (lambda _: auditor.open("x", as_of="soon"), "is no time"),
+        (lambda _: auditor.open("x", as_of="soon"), "invalid --as-of"),
         (lambda _: auditor.open("x", max_batch_ratio=0), "at least 1"),
         (lambda _: auditor.open(), "needs a path"),
         (lambda _: auditor.open(["x", "y"]), "not a list"),

@@ -130,7 +130,7 @@ def test_a_directory_that_kills_without_a_file_is_left_as_it_was(
     monkeypatch.setenv(VICTIMS, " ".join(victims))
     done = CopyJob([str(source)], out).apart(killed_by_directories)
     assert len(done.failed) == 2
-    assert all(line.endswith("was not copied: that ends the process") for line in done.failed)
+    assert all(line.endswith("was not copied: it ends the process") for line in done.failed)
     assert rows_of(str(out)) == before
 
 
@@ -158,7 +158,7 @@ def test_it_is_the_copy_of_this_process(tmp_path: Path) -> None:
     here = copy_logs([str(source)], tmp_path / "here")
     assert CopyJob([str(source)], tmp_path / "apart").apart(run.copied) == here
     assert rows_of(str(tmp_path / "apart")) == rows_of(str(tmp_path / "here"))
-    with pytest.raises(AuditInputError, match="lie in each other"):
+    with pytest.raises(AuditInputError, match="contain each other"):
         CopyJob([str(source)], source / "copy").apart(run.copied)
     (tmp_path / "here" / "x").mkdir()
     (tmp_path / "file").write_text("")

@@ -225,7 +225,7 @@ def test_a_store_that_refuses_in_the_middle_ends_the_copy_and_the_next_goes_on(
     s3.manner.faults = [Fault("SlowDown", "t-1", "PUT")]
     assert cli.main(["copy", str(source.parent), "--out", OUT]) == 4
     (said,) = capsys.readouterr().err.splitlines()
-    assert "call again to go on" in said
+    assert "run again to continue" in said
     assert "SLOW_DOWN" in said or "SlowDown" in said
     s3.manner.faults = []
     assert cli.main(["copy", str(source.parent), "--out", OUT]) == 0
@@ -240,7 +240,7 @@ def test_a_wrong_call_is_one_line(
     (s3.buckets["copies"] / "mine" / "letter.txt").write_text("dear")
     for wrong, why in (
         ("s3://no-such-bucket/x", "cannot write to s3://no-such-bucket/x"),
-        ("s3://copies/mine", "no earlier copy"),
+        ("s3://copies/mine", "not an earlier copy"),
         ("nothing://copies/x", "nothing"),
     ):
         assert cli.main(["copy", str(source.parent), "--out", wrong]) == 2
@@ -260,7 +260,7 @@ def test_a_wrong_call_is_one_line(
 def test_a_copy_in_itself_is_refused(s3: FailingStore, source: Path) -> None:
     copy_logs([str(source.parent)], OUT)
     for out in (OUT, f"{OUT}/inside", "s3://copies"):
-        with pytest.raises(AuditInputError, match="lie in each other"):
+        with pytest.raises(AuditInputError, match="contain each other"):
             copy_logs([OUT], out)
 
 
@@ -282,7 +282,7 @@ def test_two_copies_at_a_time_are_one(s3: FailingStore, source: Path, capsys: py
         assert len(at_work(s3)) == 1
         assert cli.main(["copy", str(source.parent), "--out", OUT]) == 2
         (said,) = capsys.readouterr().err.splitlines()
-        assert said.endswith(f"another copy writes to {OUT}; wait for its end or choose another --out")
+        assert said.endswith(f"another copy writes to {OUT}; wait until it ends or choose another --out")
         assert {name.rpartition("/")[2][: len(COPYING)] for name in objects(s3)} == {COPYING}
     assert cli.main(["copy", str(source.parent), "--out", OUT]) == 0
     assert rows_of(OUT)["batches"] == rows_of(str(source.parent))["batches"]
@@ -429,7 +429,7 @@ def changes_of(source: Path) -> list[Change]:
 def test_one_that_a_later_copy_is_written_over_while_it_is_audited_accuses_nobody(
     s3: FailingStore, tmp_path: Path
 ) -> None:
-    """As in a folder (``tests/whole/test_copies_written_over.py``): of nights that lie in each other it says so."""
+    """As in a folder (``tests/whole/test_copies_written_over.py``): of nights that contain each other it says so."""
     path = began(tmp_path / "in")
     copy_logs([str(path.parent)], OUT)
     shutil.copytree(s3.buckets["copies"], tmp_path / "before")

@@ -154,7 +154,7 @@ def test_a_page_in_place_of_a_listing_is_named(s3: FailingStore, tmp_path: Path)
     s3.manner.faults = [Fault(HTML, "", "LIST")]
     ran = command(s3, tmp_path, "audit", "s3://copies", "--out", "out", "--master", "inline[1]")
     assert ran.returncode == 2
-    assert "may be a web page in place of a store" in ran.stderr
+    assert "may point to a web page, not to a store" in ran.stderr
 
 
 def test_a_listing_without_an_end_ends(s3: FailingStore, tmp_path: Path) -> None:

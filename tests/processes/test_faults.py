@@ -114,7 +114,7 @@ def test_where_java_ends_the_error_is_the_query_that_it_ended(tmp_path: Path) ->
     ran = in_every_python(out, "local[1]", ".log", "pyspark.worker", kill=JAVA)
     assert ran.returncode == 4, ran.stderr
     (line,) = (line for line in ran.stderr.splitlines() if line.startswith("auditor: "))
-    assert "Spark's Java has ended" in line
+    assert "Spark's JVM has ended" in line
     trace = (out / "failure.log").read_text(encoding="utf-8")
     last = trace.rpartition("another exception occurred:")[2]
     assert ".toArrow()" in last, trace
@@ -127,7 +127,7 @@ def test_where_java_ends_the_error_is_the_query_that_it_ended(tmp_path: Path) ->
 def test_ctrl_c_while_spark_reads_is_no_failure(tmp_path: Path) -> None:
     out = tmp_path / "out"
     ran = in_every_python(out, "local[1]", ".log", "pyspark.worker", kill=DRIVER)
-    assert ran.stderr.splitlines()[-1:] == ["auditor: stopped"]
+    assert ran.stderr.splitlines()[-1:] == ["auditor: interrupted"]
     assert ran.returncode == 130
     assert not (out / "failure.log").exists()
 

@@ -109,7 +109,7 @@ def test_where_java_is_missing_it_is_said_to_who_asks(
     assert "Spark" not in "".join(capsys.readouterr())
     assert cli.main([*call, "--verbose"]) == 0
     said = capsys.readouterr().err
-    assert said.endswith("auditor: no Java found, so this ran without Spark, as with --master inline\n")
+    assert said.endswith("auditor: Java is not installed: ran without Spark (as with --master inline)\n")
 
 
 @pytest.mark.parametrize("master", ["inline[0]", "inline[x]", "inlined"])
@@ -128,7 +128,7 @@ def test_a_wrong_master_is_one_line(
     call = ["audit", str(corpora.unpack("remedied-43")), "--out", str(tmp_path / "out"), "--master", master, *plan]
     assert cli.main(call) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"auditor: --master {master!r} is not valid; give inline")
+    assert line.startswith(f"auditor: --master {master!r}: expected inline")
 
 
 @pytest.mark.parametrize("more", [[], ["--master", "yarnn"], ["--as-of", "yesterday"], ["--format", "table", "--plan"]])

@@ -43,7 +43,7 @@ def test_results_do_not_depend_on_who_reads_about_them(tmp_path: Path, streams: 
 @pytest.mark.parametrize(("streams", "status"), [(">/dev/full", 4), (">&-", 4), ("", 0)])
 def test_what_is_only_printed_and_cannot_be_is_a_failure(tmp_path: Path, streams: str, status: int) -> None:
     done = ran(tmp_path, ["rules", "--format", "json"], streams)
-    assert (done.returncode, "what was printed is incomplete" in done.stderr) == (status, status == 4)
+    assert (done.returncode, "the printed output is incomplete" in done.stderr) == (status, status == 4)
 
 
 def test_a_pipe_that_its_reader_closes_changes_no_exit_code(tmp_path: Path) -> None:

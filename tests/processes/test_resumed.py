@@ -96,4 +96,4 @@ def test_nothing_to_resume_is_one_line(s3: FailingStore, tmp_path: Path) -> None
     job = started(s3, tmp_path, "s3://copies", "out", "--master", "inline", "--work", "nothing", "--resume")
     assert job.wait(120) == 2
     (line,) = (tmp_path / "out.log").read_text().splitlines()
-    assert "--work holds nothing to resume" in line
+    assert "--work is empty: nothing to resume" in line

@@ -134,7 +134,7 @@ def test_columns_are_those_asked_for(spark: SparkSession) -> None:
         ({"columns": ["nothing"]}, "no column 'nothing'; there are cluster_id"),
         ({"brokers": ["one"]}, "give a JSON list of whole numbers"),
         ({"partitions": ["nowhere-7"]}, "matches no partition of the input"),
-        ({"since": "soon"}, "is no place in a log"),
+        ({"since": "soon"}, "invalid --since"),
         ({"fromOffset": "-3"}, "give a whole number of at least 0"),
     ],
 )

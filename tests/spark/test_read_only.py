@@ -69,6 +69,6 @@ def test_results_do_not_go_into_a_log_directory(tmp_path: Path) -> None:
     folder = corpora.copy(NAME, tmp_path / "evidence")
     before = state(folder)
     out = next(folder.glob("broker-*")) / "out"
-    with pytest.raises(AuditInputError, match="choose an --out outside of it"):
+    with pytest.raises(AuditInputError, match="choose an --out outside it"):
         published(AuditOptions((str(folder),), out))
     assert state(folder) == before

@@ -81,7 +81,7 @@ def test_one_file_for_two_clusters_keeps_the_entries_of_each(
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("{", "is no baseline"),
+        ("{", "is not a baseline"),
         ("[]", "has no list 'accepted'"),
         ('{"accepted": [{"fingerprint": "ab"}]}', "entry 1 has no fingerprint"),
         (json.dumps({"accepted": [entry().row() | {"reason": " "}]}), "entry 1 has no reason"),

@@ -53,7 +53,7 @@ def test_what_raises_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_second_run_at_a_time_is_a_mistake(tmp_path: Path) -> None:
-    with claimed(tmp_path), pytest.raises(AuditInputError, match="another run writes to"), claimed(tmp_path):
+    with claimed(tmp_path), pytest.raises(AuditInputError, match="another run is writing to"), claimed(tmp_path):
         pass
     with claimed(tmp_path):
         assert main(["audit", str(corpora.unpack(CORPUS)), "--out", str(tmp_path), "--master", "inline[1]"]) == 2
@@ -78,7 +78,7 @@ def test_nothing_is_written_into_a_log_directory(tmp_path: Path, meta: bool, thr
     if through == "history":
         out, history = tmp_path / "out", broker / "history"
     options = AuditOptions((str(folder),), out, history=history, run_id="r" if history else None)
-    with pytest.raises(AuditInputError, match="outside of it"):
+    with pytest.raises(AuditInputError, match="outside it"):
         running.write(Audit(options, here()))
     assert {str(p): p.lstat().st_mtime_ns for p in [folder, *folder.rglob("*")]} == before
 
@@ -134,7 +134,7 @@ def test_results_that_cannot_be_moved_are_kept_whole(tmp_path: Path, monkeypatch
 
     take = ResultFolder.take
     monkeypatch.setattr(ResultFolder, "take", refused)
-    with pytest.raises(AuditFailure, match=r"Permission denied; all of them are in .*/\.unfinished$"):
+    with pytest.raises(AuditFailure, match=r"Permission denied; they are complete in .*/\.unfinished$"):
         running.write(audit_into(tmp_path))
     assert not (tmp_path / "summary.json").exists()
     assert (tmp_path / ".unfinished" / "summary.json").exists()
@@ -158,7 +158,7 @@ def test_a_full_disk_is_a_failure_with_its_log_and_no_result(tmp_path: Path, mon
 
     put_text = ResultFolder.put_text
     monkeypatch.setattr(ResultFolder, "put_text", full)
-    with pytest.raises(AuditFailure, match="No space left on device; make room") as failed:
+    with pytest.raises(AuditFailure, match="No space left on device; free space") as failed:
         running.write(audit_into(tmp_path))
     assert "\n" not in str(failed.value)
     assert sorted(p.name for p in tmp_path.iterdir()) == [".lock", "failure.log"]
@@ -181,7 +181,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_disk_that_is_really_full(small_disk: Path) -> None:
-    with pytest.raises(AuditFailure, match="No space left on device; make room"):
+    with pytest.raises(AuditFailure, match="No space left on device; free space"):
         running.write(audit_into(small_disk / "out"))
     assert sorted(p.name for p in (small_disk / "out").iterdir()) == [".lock", "failure.log"]
 

@@ -109,14 +109,14 @@ def test_alerts_say_the_cluster() -> None:
 @pytest.mark.parametrize(
     ("says", "why"),
     [
-        (3, "is a name, or a table"),
-        ({"owner": "x"}, "is a name, or a table"),
-        ({"name": "x", "nonsense": "y"}, "is a name, or a table"),
+        (3, "expected a name, or a table"),
+        ({"owner": "x"}, "expected a name, or a table"),
+        ({"name": "x", "nonsense": "y"}, "expected a name, or a table"),
         ({"name": ""}, "empty name"),
         ({"name": "x" * 201}, "at most 200"),
-        ({"name": "x", "link": "javascript:alert(1)"}, "begins with https"),
+        ({"name": "x", "link": "javascript:alert(1)"}, "expected https"),
         ({"name": "x", "labels": {"a": 1}}, "at most 200 printable"),
-        ({"name": "x", "labels": "prod"}, "labels is a table"),
+        ({"name": "x", "labels": "prod"}, "labels: expected a table"),
     ],
 )
 def test_what_a_file_cannot_say(says: object, why: str) -> None:

@@ -133,10 +133,10 @@ def test_a_pyproject_toml_can_be_named(capsys: pytest.CaptureFixture[str]) -> No
         ("fail-on = 'bad'", "auditor.toml: fail-on is 'bad': expected one of critical, error"),
         ("[history]\ndiff = ['a']", "auditor.toml: [history] diff has 1 values: expected a list of 2"),
         ("config = 'x'", "auditor.toml: unknown option 'config'"),
-        ("x =", "auditor.toml is no TOML"),
+        ("x =", "auditor.toml is not valid TOML"),
         ("x = " + "[" * 100_000, "auditor.toml is nested too deeply"),
         ("#" * (1 << 20) + "#", "auditor.toml is larger than 1048576 bytes"),
-        ("x = '\x80'", "auditor.toml is no TOML"),
+        ("x = '\x80'", "auditor.toml is not valid TOML"),
     ],
 )
 def test_a_mistake_is_named_by_file_and_key(text: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,7 +25,7 @@ def test_nobody_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     started = time.monotonic()
-    with pytest.raises(AuditInputError, match=rf"no Spark Connect server answers at 127.0.0.1:{port} within 1 s"):
+    with pytest.raises(AuditInputError, match=rf"no Spark Connect server responds at 127.0.0.1:{port} within 1 s"):
         session.start(f"sc://127.0.0.1:{port}", say=said.append)
     assert 1 <= time.monotonic() - started < 20
     assert said == [f"waiting for Spark at 127.0.0.1:{port}, 1 s at most"]
@@ -34,7 +34,7 @@ def test_nobody_listens() -> None:
 def test_somebody_listens_who_speaks_no_grpc() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         url = f"sc://127.0.0.1:{mute.getsockname()[1]}"
-        with pytest.raises(AuditInputError, match="no Spark Connect server answers"):
+        with pytest.raises(AuditInputError, match="no Spark Connect server responds"):
             session.wait_for(url, lambda _: None)
 
 

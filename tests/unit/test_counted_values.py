@@ -27,20 +27,20 @@ def bomb(values: int) -> bytes:
 def refused_by_results(path: Path) -> None:
     (path / delivery.SUMMARY).write_bytes(bomb(MOST_OF_SUMMARY))
     (path / "findings.jsonl").write_bytes(b"")
-    with pytest.raises(AuditInputError, match="holds no results of an audit"):
+    with pytest.raises(AuditInputError, match="has no audit results"):
         delivery.read(path)
 
 
 def refused_by_findings(path: Path) -> None:
     (path / delivery.SUMMARY).write_bytes(b"{}")
     (path / "findings.jsonl").write_bytes(bomb(MOST_VALUES) + b"\n")
-    with pytest.raises(AuditInputError, match="holds no results of an audit"):
+    with pytest.raises(AuditInputError, match="has no audit results"):
         delivery.read(path)
 
 
 def refused_by_baseline(path: Path) -> None:
     (path / "baseline.json").write_bytes(bomb(MOST_VALUES))
-    with pytest.raises(AuditInputError, match="is no baseline: more than"):
+    with pytest.raises(AuditInputError, match="is not a baseline: more than"):
         read_baseline(path / "baseline.json")
 
 

@@ -166,7 +166,7 @@ def test_a_run_that_comes_while_it_serves_is_on_the_next_page(tmp_path: Path) ->
     shelf = Shelf(tmp_path)
     assert "No runs yet" in Site(shelf).front()
     publish(tmp_path, "a", [])
-    assert "No run is kept" not in Site(shelf).front()
+    assert "No runs yet" not in Site(shelf).front()
     assert "First run" in Site(shelf).front()
     publish(tmp_path, "a", samples.hanging()[0])
     assert "4 critical" in Site(shelf).front(), "a rerun replaces it"

@@ -131,7 +131,7 @@ def test_a_wrong_call_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
     path = str(corpora.unpack("healthy-41"))
     for words, says in (
         (["--plan", "--format", "sarif"], "invalid --format 'sarif' with --plan: expected table or json"),
-        (["--plan", "--master", "inline[x]"], "give inline"),
+        (["--plan", "--master", "inline[x]"], "expected inline"),
     ):
         assert main(["audit", path, *words]) == 2
         error = capsys.readouterr().err

@@ -76,11 +76,11 @@ def test_files_aside_are_skipped_with_a_reason() -> None:
     legacy = discover([str(corpora.unpack("legacy-0102"))])
     (log_dir,) = legacy.log_dirs
     assert [segment.base_offset for segment in replica_of(log_dir, "old.kv0", 0).segments] == [0, 127]
-    assert reason(legacy, "old.kv0-0/00000000000000000000.log.deleted") == "already deleted, waiting for removal"
+    assert reason(legacy, "old.kv0-0/00000000000000000000.log.deleted") == "deleted, to be removed by the broker"
     assert log_dir.cluster_id is None
     gone = [item for item in discover([str(corpora.unpack("healthy-28"))]).skipped if "web.gone" in item.file]
     assert len(gone) >= 4
-    assert {item.reason for item in gone} == {"folder of a deleted partition"}
+    assert {item.reason for item in gone} == {"directory of a deleted partition"}
 
 
 def test_a_copy_elsewhere_is_named_the_same(tmp_path: Path) -> None:
@@ -152,12 +152,12 @@ def test_odd_files_are_skipped_with_a_reason(tmp_path: Path) -> None:
     (log_dir / "remote-log-index-cache").mkdir()
     odd = {
         ".lock": "lock file",
-        "replication-offset-checkpoint.tmp": "no file of Kafka's and no known text dump",
-        "remote-log-index-cache/5_AAAAAAAAAAAAAAAAAAAAAA.index": "cache of the tiered storage's indexes",
-        "t-0/notes.txt": "no file of Kafka's",
-        f"moved-1.{UID}-future/00000000000000000000.log": "folder of a replica being moved here",
-        f"odd-1.{UID}-stray/00000000000000000000.log": "folder of a partition that did not belong here",
-        "dump.txt": "text dump inside a log directory: give it in a folder of its own",
+        "replication-offset-checkpoint.tmp": "not a Kafka file or known text dump",
+        "remote-log-index-cache/5_AAAAAAAAAAAAAAAAAAAAAA.index": "index cache of tiered storage",
+        "t-0/notes.txt": "not a Kafka file",
+        f"moved-1.{UID}-future/00000000000000000000.log": "directory of a replica being moved here",
+        f"odd-1.{UID}-stray/00000000000000000000.log": "directory of a stray partition",
+        "dump.txt": "text dump inside a log directory: move it to its own directory",
     }
     for name in odd:
         (log_dir / name).write_text("Dumping t-0/0.log\n" if name == "dump.txt" else "x")
@@ -204,7 +204,7 @@ def test_a_crashed_compaction_is_seen_as_the_broker_would(tmp_path: Path) -> Non
 @pytest.mark.parametrize("make", [lambda p: p / "absent", lambda p: p, lambda p: p / "empty"])
 def test_nothing_to_audit_is_the_users_mistake(tmp_path: Path, make: object) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(AuditInputError, match=r"; (check|name)"):
+    with pytest.raises(AuditInputError, match=r"; (check|give)"):
         discover([str(make(tmp_path))])  # type: ignore[operator]
     with pytest.raises(AuditInputError):
         discover([])

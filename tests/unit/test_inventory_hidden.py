@@ -20,7 +20,7 @@ def test_a_linked_partition_is_an_error_that_says_what_to_do(tmp_path: Path) -> 
     (data / "t-1").symlink_to(tmp_path / "elsewhere")
     (error,) = discover([str(data)]).errors
     assert (error.log_dir, error.error.file, error.error.reason) == ("data", "t-1", "unreadable")
-    assert "give the folder that it leads to as a PATH" in error.error.detail
+    assert "give its target directory as a PATH" in error.error.detail
 
 
 @pytest.mark.parametrize("dangling", [False, True])
@@ -47,7 +47,7 @@ def test_links_to_what_is_read_anyway_hide_nothing(tmp_path: Path) -> None:
     found = discover([str(tmp_path)])
     assert not found.errors
     assert not found.notes
-    assert reason(found, "t-0") == "symbolic link to what is read by itself"
+    assert reason(found, "t-0") == "symbolic link to a directory that is scanned anyway"
     two = discover([str(tmp_path / "disk1"), str(tmp_path / "disk2")])
     assert not two.errors
 
@@ -71,7 +71,7 @@ def test_a_link_that_nobody_may_follow_is_input(tmp_path: Path, monkeypatch: pyt
     found = discover([str(data)])
     assert [file.name for file in replica_of(found.log_dirs[0], "t", 0).files()] == [f"t-0/{LOG}"]
     assert [error.error.file for error in found.errors] == ["t-1"]
-    assert any("other: not followed" in note for note in found.notes)
+    assert any("other: symbolic link (not followed)" in note for note in found.notes)
 
 
 def test_other_links_that_lead_out_are_one_note(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_other_links_that_lead_out_are_one_note(tmp_path: Path) -> None:
     found = discover([str(data)])
     assert not found.errors
     (note,) = found.notes
-    assert note.startswith("data/a and 2 more: not followed, a symbolic link")
+    assert note.startswith("data/a and 2 more: symbolic link (not followed)")
 
 
 def test_a_link_to_a_log_directory_is_an_error_whatever_its_name(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_folder_of_nothing_but_a_link_says_so(tmp_path: Path) -> None:
     above.mkdir()
     (tmp_path / "tools").mkdir()
     (above / "tools").symlink_to(tmp_path / "tools")
-    with pytest.raises(AuditInputError, match="tools: not followed, a symbolic link"):
+    with pytest.raises(AuditInputError, match="tools: symbolic link \(not followed\)"):
         discover([str(above)])
 
 
@@ -146,7 +146,7 @@ def test_packed_files_of_a_partition_are_errors(tmp_path: Path) -> None:
     assert {file.name for file in replica_of(found.log_dirs[0], "t", 1).files()} == {
         f"t-1/{LOG}", "t-1/00000000000000000000.index"
     }  # fmt: skip
-    assert {error.error.detail for error in found.errors} == {"packed: unpack it in its place"}
+    assert {error.error.detail for error in found.errors} == {"archive: unpack it in place"}
     assert found.unread_bytes == 2 * len(b"packed")
     assert found.bytes_found == bytes_below(data)
 
@@ -155,7 +155,7 @@ def test_an_archive_says_what_to_do(tmp_path: Path) -> None:
     data = make_log_dir(tmp_path / "data", "t-0")
     (data / "broker-2.tar.gz").write_bytes(b"\x1f\x8b")
     (note,) = discover([str(data)]).notes
-    assert note == "data/broker-2.tar.gz: packed: unpack it, and give the folder that it makes as a PATH"
+    assert note == "data/broker-2.tar.gz: archive: unpack it and give the resulting directory as a PATH"
     with pytest.raises(AuditInputError, match="unpack it"):
         discover([str(data / "broker-2.tar.gz")])
 

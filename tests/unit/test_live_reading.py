@@ -199,8 +199,8 @@ NOT_VISIBLE = "no partitions visible: empty cluster, or missing Describe permiss
     ("listed", "said"),
     [
         ([], NOT_VISIBLE),
-        ([PartitionMetadata("t", 0, -1, 0, (1,), ())], "no visible partition could be read"),
-        ([PartitionMetadata("t", 0, 1, 0, (1,), (1,))], "no visible partition could be read"),
+        ([PartitionMetadata("t", 0, -1, 0, (1,), ())], "all visible partitions are unreadable"),
+        ([PartitionMetadata("t", 0, 1, 0, (1,), (1,))], "all visible partitions are unreadable"),
     ],
     ids=["nothing-listed", "no-leader", "no-answer"],
 )
@@ -229,12 +229,12 @@ def test_where_nothing_is_visible_no_filter_is_wrong(scope: dict[str, Any]) -> N
 def test_an_early_end_is_an_error_of_its_own() -> None:
     reader = LiveReader(LiveTask("t", 0, 1, "broker-1", None, "live", 0, 6))
     reader.take(segments.simple(0))
-    facts = reader.done(-1, 6, "the byte budget is spent (--max-bytes)")
+    facts = reader.done(-1, 6, "read limit reached (--max-bytes)")
     assert [(e.reason, "offset 3 to 6" in e.detail) for e in facts.errors] == [("limit", True)]
     assert facts.breaks_off
     assert facts.log_end == 3
     rows = dict(judge_log([facts], Cluster(as_of=0, newest_time=0), ()))
-    assert rows["log"]["notes"] == ["t-0: the log was not read to its end, so nothing is said of its end"]
+    assert rows["log"]["notes"] == ["t-0: the log was not read to its end, so its end is not checked"]
 
 
 def test_a_budget_keeps_to_its_rate_and_its_bytes() -> None:

@@ -44,7 +44,7 @@ def test_internal_topics_are_always_read_and_others_where_every_kind_fits(scope:
         (Scope(partitions=("a-7",)), "--only-partition a-7 matches no partition"),
         (Scope(partitions=("a-0", "7")), "--only-partition 7 matches no partition"),
         (Scope(brokers=(4,)), r"--only-broker 4 matches no broker of the input; give one of \[1, 2\]"),
-        (Scope(partitions=("a-0",), brokers=(2,)), "together match no partition copy"),
+        (Scope(partitions=("a-0",), brokers=(2,)), "together match no replica"),
     ],
 )
 def test_what_matches_nothing_is_said(scope: Scope, hint: str) -> None:
@@ -59,14 +59,14 @@ def test_since_is_an_offset_or_a_time() -> None:
     assert since_of("4711") == Since("4711", 4711, None)
     assert since_of("1970-01-01T01:00:00Z") == Since("1970-01-01T01:00:00Z", None, HOUR)
     for wrong in ("", "-1", "now", "1.5", "yesterday"):
-        with pytest.raises(AuditInputError, match="is no place in a log"):
+        with pytest.raises(AuditInputError, match="invalid --since"):
             since_of(wrong)
 
 
 def test_a_scope_in_words() -> None:
     assert was_read((), (), (), None) == ""
-    assert was_read(["a*"], (), [1, 2], None) == "only topics that match a* and copies of broker 1, 2 were read"
-    assert was_read((), (), (), "offset 7") == "logs were read from offset 7 on"
+    assert was_read(["a*"], (), [1, 2], None) == "only topics that match a* and replicas of broker 1, 2 were scanned"
+    assert was_read((), (), (), "offset 7") == "logs were scanned from offset 7 on"
 
 
 def replica(snapshots: tuple[int, ...], times: tuple[int | None, ...] = (None,) * 5) -> Replica:
@@ -168,4 +168,4 @@ def test_a_scope_that_matches_nothing_is_one_line_and_status_2(
     assert cli.main([words[0], str(corpora.unpack("healthy-41")), *words[1:]]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert "give" in said
+    assert "give" in said or "expected" in said

@@ -68,7 +68,7 @@ def test_what_is_gone_or_no_file_is_an_error_value(tmp_path: Path) -> None:
         opened = storage.open_file(place, name)
         assert isinstance(opened, DecodeError), name
         assert (opened.file, opened.reason) == (name, "unreadable")
-    assert "not followed: give the file that it leads to" in opened.detail
+    assert "(not followed): give its target file" in opened.detail
 
 
 def test_what_may_not_be_read_is_an_error_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,7 +129,7 @@ def test_what_is_half_written_older_or_foreign_is_told_apart(
     assert [note.partition(":")[0] for note in said[:3]] == [
         "--work has 6 files left alone, half-written or damaged",
         "--work has 1 file left alone, of another release",
-        "--work has 2 files left alone, no audit's",
+        "--work has 2 files left alone, not of an audit",
     ]
     assert "facts of 1 partition copy that are of no use here" in said[3]
     assert len(known.notes(names[:1])) == 3
@@ -224,7 +224,7 @@ def test_a_folder_that_only_the_driver_sees_keeps_nothing_and_loses_nothing(work
     replicas = Replicas(FactsHere(lambda: [found]))
     assert len(replicas.briefs()) == len(names)
     (note,) = replicas.notes
-    assert note.startswith("--work is not there where partitions are read: nothing was kept")
+    assert note.startswith("--work does not exist where partitions are read: nothing was cached")
 
 
 def test_what_another_attempt_left_damaged_is_read(work: WorkFolder) -> None:

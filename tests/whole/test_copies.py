@@ -49,7 +49,7 @@ def test_a_copy_holds_no_file_that_a_broker_would_start_on(tmp_path: Path) -> No
     copy_of(corpora.unpack("healthy-41"), tmp_path)
     names = sorted(p.name for p in tmp_path.rglob("*") if p.is_file())
     assert names[0] == README
-    assert "no backup" in (tmp_path / README).read_text()
+    assert "not a backup" in (tmp_path / README).read_text()
     assert not [n for n in names if not n.endswith(".parquet") and n != README]
 
 
@@ -136,15 +136,15 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     source, copy = corpora.copy("healthy-41", tmp_path / "source"), tmp_path / "copy"
     assert cli.main(["copy", str(source), "--out", str(copy)]) == 0
     said = capsys.readouterr().out
-    assert "no backup" in said
+    assert "not a backup" in said
     assert f"auditor audit {copy}" in said
     assert cli.main(["copy", str(source), "--out", str(copy), "--quiet"]) == 0  # once more, over the earlier one
     for wrong in (source / "inside", source.parent, tmp_path / "source" / "broker-1"):
         assert cli.main(["copy", str(source), "--out", str(wrong)]) == 2
     for inside in (copy, copy / "results", copy / "broker-1" / "results"):
         assert cli.main(["audit", str(copy), "--out", str(inside), "--master", "inline[1]"]) == 2
-        assert "outside of it" in capsys.readouterr().err
+        assert "outside it" in capsys.readouterr().err
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine").touch()
     assert cli.main(["copy", str(source), "--out", str(tmp_path / "other")]) == 2
-    assert "no earlier copy" in capsys.readouterr().err
+    assert "not an earlier copy" in capsys.readouterr().err

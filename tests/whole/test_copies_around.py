@@ -57,11 +57,11 @@ def test_the_command_says_which_names_go_along(
     call = ["copy", "--around", row["fingerprint"][:8], "--run", str(results_of), str(source), "--out", str(out)]
     assert cli.main(call) == 0
     first, *lines = capsys.readouterr().out.splitlines()
-    assert first == "These names stand in it:"
+    assert first == "The copy contains these names:"
     said = {line.strip().partition(" (")[0]: line.partition("): ")[2].split(", ") for line in lines if "): " in line}
     assert said["hosts"] == ["127.0.0.1"]  # the seed's brokers listen there
     assert row["transactional_id"] in said["transactional ids"]
-    assert any("gives the finding again" in line for line in lines)
+    assert any("reproduces the finding" in line for line in lines)
     folders = {path.parent.name for path in out.rglob(LIST)} - {"ticket", "broker-1"}
     assert {f for f in folders if not f.startswith("__")} == {f"{row['topic']}-{row['partition']}"}
     assert "__cluster_metadata-0" in folders
@@ -85,10 +85,10 @@ def test_every_name_that_can_be_found_in_it_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--around", "beef", "--run", "RUN"], "no finding has a fingerprint that begins with 'beef'"),
-        (["--around", "beef"], "go together"),
-        (["--run", "RUN"], "go together"),
-        (["--around", "beef", "--run", "SOURCE"], "holds no results of an audit"),
+        (["--around", "beef", "--run", "RUN"], "no finding has an ID that starts with 'beef'"),
+        (["--around", "beef"], "need each other"),
+        (["--run", "RUN"], "need each other"),
+        (["--around", "beef", "--run", "SOURCE"], "has no audit results"),
     ],
 )
 def test_wrong_calls(
@@ -109,4 +109,4 @@ def test_paths_without_its_partition(
     other = corpora.unpack("healthy-41")
     call = ["copy", "--around", row["fingerprint"], "--run", str(results_of), str(other), "--out"]
     assert cli.main([*call, str(tmp_path / "ticket")]) == 2
-    assert f"no folder of {row['topic']}-{row['partition']}" in capsys.readouterr().err
+    assert f"no directory of {row['topic']}-{row['partition']}" in capsys.readouterr().err

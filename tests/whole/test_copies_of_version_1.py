@@ -128,7 +128,7 @@ def test_what_is_damaged_in_it_is_named_as_before(old: Path) -> None:
 def test_nothing_to_convert(tmp_path: Path, old: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for path in (tmp_path / "nothing", tmp_path):
         assert converted(path) == 2
-    assert "no PATH given" in capsys.readouterr().err
+    assert "missing PATH" in capsys.readouterr().err
     assert not (tmp_path / "nothing").exists()
     assert converted(old / "held") == 0
     assert converted(old / "held") == 0

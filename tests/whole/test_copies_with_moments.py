@@ -76,7 +76,7 @@ def test_a_hold_that_a_directory_leaves_open_is_decided(locked: Path, tmp_path: 
     assert readings(tmp_path / "copy") == [
         [name, LATER, LATER, True] for name in ("__transaction_state-0", "other-0", "pay-0")
     ]
-    (note,) = [n for n in opened(tmp_path / "copy").inventory.notes if "as the copy says" in n]
+    (note,) = [n for n in opened(tmp_path / "copy").inventory.notes if "while its broker was running" in n]
     assert "from 2026-11-21T" in note
 
 

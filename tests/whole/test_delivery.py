@@ -101,7 +101,7 @@ def test_of_two_runs_into_one_uri_the_second_is_refused(
         (folder / "findings.jsonl").write_text("of the first")
         assert main(words) == 2
     (said,) = capsys.readouterr().err.splitlines()
-    assert said.endswith(f"another run writes to {OUT}; wait for its end or choose another --out")
+    assert said.endswith(f"another run is writing to {OUT}; wait until it ends or choose another --out")
     assert files_of(store) == {"findings.jsonl": b"of the first"}
     store.pipe(f"/audits/tonight/{RUNNING}of-the-killed", b"7")
     assert main(words) == 1
@@ -201,7 +201,7 @@ def test_a_store_that_cannot_be_written_to_is_a_mistake() -> None:
 def test_a_file_uri_is_a_folder_of_this_machine(tmp_path: Path) -> None:
     assert out_of(f"file://{tmp_path}/with%20space") == tmp_path / "with space"
     for out in (f"file://{tmp_path}", f"local://{tmp_path}", f"simplecache::file://{tmp_path}"):
-        with pytest.raises(AuditInputError, match="is no store of its own; choose a path"):
+        with pytest.raises(AuditInputError, match="is not a separate store: use a path"):
             published(options(out))
     copied = tmp_path / "copy"
     shutil.copytree(corpora.unpack(NAME), copied)

@@ -53,7 +53,7 @@ def test_a_decided_two_phase_commit_that_gets_no_marker_is_stuck_however_long_it
 def test_what_is_beyond_its_time_out_and_may_have_ended_is_not_called_normal(tmp_path: Path) -> None:
     standing, said = held(live(tmp_path, 10.8, 10 * MIN, "PrepareCommit"))
     assert standing == "unknown"
-    assert "as is normal" not in said.headline
+    assert "within timeout" not in said.headline
 
 
 def test_numbers_in_a_sentence_are_few() -> None:

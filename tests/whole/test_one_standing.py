@@ -242,7 +242,7 @@ def test_what_is_young_is_not_asked_for(tmp_path: Path) -> None:
         ({"rules": ("hanging-transaction",)}, 1, "4 partitions blocked"),
         ({"rules": ("torn-tail",)}, 0, "4 partitions blocked (reported only by excluded rules)"),
         ({"skip_rules": ("torn-tail",)}, 1, "4 partitions blocked; 1 of "),
-        ({"topics": ("bank.audit",)}, 1, "1 partition blocked; only topics that match bank.audit were read"),
+        ({"topics": ("bank.audit",)}, 1, "1 partition blocked; only topics that match bank.audit were scanned"),
         ({"topics": ("__transaction_state",)}, 0, "No problems found"),
     ],
 )  # fmt: skip

@@ -33,7 +33,7 @@ OUTCOMES = {
 }  # fmt: skip
 GRAVE = ("critical", "error")
 MARK = '<span class="chip good">'
-CALM = ("nothing is wrong", "nothing else is wrong", "Nothing to do")
+CALM = ("no problems", "no other problems", "Nothing to do")
 BOARD = re.compile(r'<div class="board".*?\n</div>', re.S)
 
 

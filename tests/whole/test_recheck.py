@@ -114,10 +114,10 @@ def test_an_older_copy_decides_nothing(tmp_path: Path, capsys: pytest.CaptureFix
     late, early = earlier("lively-43", tmp_path / "late", 1), earlier("lively-43", tmp_path / "early", 0.3)
     status, told = rechecked(audited(late, tmp_path / "out"), early, capsys)
     assert (status, answers(told)) == (3, {"not looked at"})
-    why = {row["why"].split(": ")[-1] for row in told if "newest entry that a broker wrote" not in row["why"]}
+    why = {row["why"].split(": ")[-1] for row in told if "newest broker timestamp" not in row["why"]}
     assert why <= {
-        "an older copy, or a log that was cut off",
-        "the partition is not in the newer input, or of another cluster",
+        "older copy or truncated log",
+        "the partition is missing from the newer input, or belongs to another cluster",
     }
 
 
@@ -127,7 +127,7 @@ def test_another_cluster_decides_nothing(tmp_path: Path, capsys: pytest.CaptureF
         mark.write_text(re.sub(r"(?m)^cluster.id=.*$", "cluster.id=AnotherOneAltogether42", mark.read_text()))
     status, told = rechecked(audited(old, tmp_path / "out"), other, capsys)
     assert (status, answers(told)) == (3, {"not looked at"})
-    assert all("of another cluster" in row["why"] for row in told)
+    assert all("belongs to another cluster" in row["why"] for row in told)
 
 
 def test_a_topic_made_again_decides_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,7 +151,7 @@ def test_a_wrong_call_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert capsys.readouterr().err.count("\n") == 1
     out = audited(path, tmp_path / "out")
     assert cli.main(["recheck", "--out", str(out), str(path)]) == 0
-    assert "nothing was compared, and the newer input was not read" in capsys.readouterr().out
+    assert "nothing was compared, and the newer input was not scanned" in capsys.readouterr().out
 
 
 def test_a_run_that_left_nothing_to_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -172,7 +172,7 @@ def test_a_run_that_left_nothing_to_compare(tmp_path: Path, capsys: pytest.Captu
         out = audited(tmp_path / "disk", tmp_path / "empty")
         assert cli.main(["recheck", "--out", str(out), str(path), "--format", form]) == 3
         captured = capsys.readouterr()
-        assert "The run could not read all of its input" in captured.out + captured.err.replace(": the", ": The")
+        assert "The earlier run had read errors" in captured.out + captured.err.replace(": the", ": The")
         assert captured.out.count("\n") == lines
 
 

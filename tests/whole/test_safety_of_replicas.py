@@ -162,7 +162,7 @@ def test_without_a_leader_one_is_brought_back_first(tmp_path: Path, state: str, 
     at = remedy.index(NO_LEADER)
     assert all(remedy.find(then) < 0 or remedy.index(then) > at for then in (" abort --topic", "elect", MARKER))
     decided = state.startswith("Prepare")  # then nothing about it is normal
-    assert ("normal, it ends by itself" in texts["page"]) == (STATES[state][4] == "waiting" and not decided)
+    assert ("ends by itself" in texts["page"]) == (STATES[state][4] == "waiting" and not decided)
     assert all(NO_LEADER in texts[name] for name in ("terminal", "page", "markdown") if STATES[state][4] != "waiting")
 
 

@@ -202,8 +202,7 @@ def test_what_was_left_out_stands_in_the_headline_and_the_summary(tmp_path: Path
     assert (scope["partitions"], scope["brokers"], scope["since"]) == (["bank.audit-1"], [], None)
     assert scope["left_out"]["copies"] == len(logs(audited("hanging-36"))) - 1
     assert summary["verdict"]["headline"].endswith(
-        "; only partitions that match bank.audit-1 were read, and nothing is said of 7 partition copies that were not "
-        "read"
+        "; only partitions that match bank.audit-1 were scanned, and 7 replicas excluded"
     )
 
 
@@ -214,8 +213,8 @@ def test_logs_without_a_snapshot_are_said_to_be_unknown_before(tmp_path: Path) -
     audit = opened(path, as_of=clock("healthy-41"), since=since_of("500"))
     assert audit.left_out.without_state == audit.left_out.begun > 0
     headline = run_report(audit).summary["verdict"]["headline"]
-    assert "logs were read from offset 500 on" in headline
-    assert f"not known of {audit.left_out.begun} partition copies, for want of a producer snapshot" in headline
+    assert "logs were scanned from offset 500 on" in headline
+    assert f"earlier open transactions of {audit.left_out.begun} replicas unknown (no producer snapshot)" in headline
     assert not [f for f in audit.findings if f.severity != "info"]
 
 
@@ -238,7 +237,7 @@ def test_the_same_scope_in_what_if_and_python(tmp_path: Path) -> None:
     path = corpora.unpack("unknown-producer-23")
     options = AuditOptions((str(path),), tmp_path, only_partitions=("1",))
     result = WhatIfAudit(options, here()).result
-    assert "only partitions that match 1 were read" in result["notes"]
+    assert "only partitions that match 1 were scanned" in result["notes"]
     assert {row["partition"] for row in result["answered"] if not row["topic"].startswith("__")} <= {1}
     with auditor.open(path, only_partition=0, only_broker=1, since=600) as audit:
         scope = audit.summary["scope"]

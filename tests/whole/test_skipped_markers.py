@@ -59,7 +59,7 @@ def test_the_first_screen_names_all_that_have_to_be_ended() -> None:
     assert rows == {"ulna-c": ["45", "Commit", "it"], "ulna-a": ["Safe", "to", "abort"], "ulna-fine": ["Commit", "it"]}
     shown = (ROOT / "docs" / "reading.md").read_text(encoding="utf-8").partition("PARTITION   SINCE")[2]
     assert first.partition("PARTITION   SINCE")[2].startswith(shown.partition("```")[0])
-    assert "Its readers go on only once the others above have ended too" in first
+    assert "Consumers stay blocked until the other transactions of this partition end too" in first
     assert "--start-offset" not in first  # how that one is aborted stands with its own conditions, in 'auditor explain'
     card = report.render_report(report_of(found, summary), audit.judged["open"], audit.judged["timeline"])
     card = card.partition('id="q2"')[2].partition('id="q3"')[0]

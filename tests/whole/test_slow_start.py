@@ -59,10 +59,10 @@ def test_a_start_that_fails_waits_for_who_reads_the_settings(reading: list[str])
         slow_start = True
 
         def ready(self) -> None:
-            raise AuditInputError("no Java found")
+            raise AuditInputError("Java not found")
 
     audit = Audit(AuditOptions((str(corpora.unpack("hanging-36")),), Path()), _Fails(here().pool))
-    with pytest.raises(AuditInputError, match="no Java"):
+    with pytest.raises(AuditInputError, match="Java not found"):
         _ = audit.replicas
     assert _Slow.settings_read.is_set()
 

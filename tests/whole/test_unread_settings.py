@@ -18,7 +18,7 @@ from tests import corpora
 from tests.audited import published
 
 NAME = "producer.id.expiration.ms"
-SAID = f"{NAME} has a value that no broker takes; what depends on it is judged by Kafka's default, or not at all"
+SAID = f"{NAME} has an invalid value; what depends on it is judged by Kafka's default, or not at all"
 
 
 @pytest.mark.parametrize(("value", "status"), [("9" * 20, 3), ('"60000"', 3), (" 0060000", 1), ("${env:TTL}", 1)])
@@ -36,8 +36,8 @@ def test_every_surface_says_the_same(tmp_path: Path, value: str, status: int) ->
     assert [(row["file"], row["reason"], row["detail"]) for row in rows] == said
     assert summary["counts"]["by_rule"]["hanging-transaction"] == 4
     page = (tmp_path / "out" / "report.html").read_text()
-    assert (f"{NAME} has a value that no broker takes" in page) is (status == 3)
-    assert any("from elsewhere" in note for note in summary["notes"]) is value.startswith("$")
+    assert (f"{NAME} has an invalid value" in page) is (status == 3)
+    assert any("from a source that is missing" in note for note in summary["notes"]) is value.startswith("$")
 
 
 def test_what_the_metadata_sets_is_taken_as_controllers_take_it() -> None:
