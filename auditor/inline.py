@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from auditor.facts.replica_facts import ReplicaFacts
+    from auditor.pipeline.runner import Frames, ViewsOf
     from auditor.pipeline.table_tasks import WrittenTables
     from auditor.pipeline.work_folder import WorkFolder
 
@@ -154,13 +155,26 @@ def _one_line(error: Exception, text: str) -> str:
     return "; ".join(parts)
 
 
-def count(folder: Path, table: str) -> list[Fields]:
-    """Return the counts of a measure in a written table, a row per key."""
+def frames(held: Mapping[str, pa.Table], folders: Mapping[str, Path], views: ViewsOf) -> Iterator[Frames]:
+    """Yield tables, in memory and in directories, and views over them as pandas frames."""
     with _connected() as connection:
-        _view(connection, "judged", folder)
-        text = measures.counting(table, "judged", measures.DUCKDB)
-        rows: list[Fields] = connection.sql(text).to_arrow_table().to_pylist()
-        return rows
+        for name, table in held.items():
+            connection.register(name, table)
+        for name, folder in folders.items():
+            _view(connection, name, folder)
+        for name in (*held, *folders):
+            yield name, _pieces(connection.sql(f"FROM {name}").to_arrow_reader(table_tasks.GROUP_ROWS))
+        for name, text in views(measures.DUCKDB, (*held, *folders)).items():
+            yield name, [connection.sql(text).to_arrow_table().to_pandas()]
+
+
+def _pieces(rows: pa.RecordBatchReader) -> Iterator[Any]:
+    """Frames of a table's rows; an empty one for no row."""
+    batch = None
+    for batch in rows:
+        yield batch.to_pandas()
+    if batch is None:
+        yield rows.schema.empty_table().to_pandas()
 
 
 # Files that kill their reader, by log directory.
@@ -276,9 +290,10 @@ class InlineRunner(Runner):
             parts.update({name: folder / name for name in missing})
         return {name: parts[name] for name in tables}
 
-    def count(self, written: WrittenTables, table: str) -> list[Fields]:
-        """Count with DuckDB."""
-        return count(written.folder / table, table)
+    def frames(self, written: WrittenTables | None, held: Mapping[str, pa.Table], views: ViewsOf) -> Iterator[Frames]:
+        """Ask DuckDB."""
+        names = () if written is None else written.names()
+        return frames(held, {name: written.folder / name for name in names if name not in held}, views)
 
     def close(self) -> None:
         """End the processes and remove the tables."""
