@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from auditor.base.at_rest import Fields, dumps, loads
+from auditor.base.at_rest import dumps, loads
 from auditor.base.errors import AuditInputError, DecodeError, require
 from auditor.pipeline import derived_tables, plan, table_parts, table_tasks
 from auditor.pipeline.runner import (
@@ -163,14 +163,14 @@ def frames(held: Mapping[str, pa.Table], folders: Mapping[str, Path], views: Vie
         for name, folder in folders.items():
             _view(connection, name, folder)
         for name in (*held, *folders):
-            yield name, _pieces(connection.sql(f"FROM {name}").to_arrow_reader(table_tasks.GROUP_ROWS))
+            yield name, _pieces(connection, name)
         for name, text in views(measures.DUCKDB, (*held, *folders)).items():
             yield name, [connection.sql(text).to_arrow_table().to_pandas()]
 
 
-def _pieces(rows: pa.RecordBatchReader) -> Iterator[Any]:
+def _pieces(connection: Any, table: str) -> Iterator[Any]:
     """Frames of a table's rows; an empty one for no row."""
-    batch = None
+    rows, batch = connection.sql(f"FROM {table}").to_arrow_reader(table_tasks.GROUP_ROWS), None
     for batch in rows:
         yield batch.to_pandas()
     if batch is None:

@@ -569,7 +569,7 @@ LOGS = _kept(
     leader_copy:bool whether it is the replica that the log is judged by
     log_start:long first offset of the log
     log_end:long offset behind its last record
-    high_watermark:long its high watermark
+    high_watermark:long its high watermark; null where it is not known
     last_stable_offset:long where read_committed readers are held
     producers:long producers that it has records of
     batches:long batches that were read

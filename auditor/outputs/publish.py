@@ -541,6 +541,8 @@ def recovery(audit: Audit, totals: LogTotals) -> list[Fields]:
 
 
 SHOWN = ("severity", "suite", "says", "rows", "broken", "where", "error")
+
+
 def judge(audit: Audit, summary: Values, folder: Path, tables_written: WrittenTables | None) -> tuple[pa.Table, Fields]:
     """Run the expectations and write ``tables/expectations``; return the results and their part of the summary.
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from auditor.base.at_rest import Fields
 from auditor.base.errors import MIB
 from auditor.base.words import plural
 from auditor.connectors.stores import retries

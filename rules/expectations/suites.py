@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import great_expectations as gx
@@ -22,7 +22,17 @@ from great_expectations.expectations.expectation import Expectation
 from auditor.base.at_rest import Fields, Values
 from auditor.connectors.schema import LOGS, TABLES
 from auditor.rules.catalogue import registry
-from auditor.rules.expectations.measures import DIALECTS, DUCKDB, FRESH_MS, LIMITS, MACROS, MEASURES, SETS, checks, counting
+from auditor.rules.expectations.measures import (
+    DIALECTS,
+    DUCKDB,
+    FRESH_MS,
+    LIMITS,
+    MACROS,
+    MEASURES,
+    SETS,
+    checks,
+    counting,
+)
 from auditor.rules.seen.view import SEVERITIES
 
 BYTE_PARTS, OFFSET_PARTS = (
@@ -39,13 +49,23 @@ LOGS_JUDGED = f"""WITH earlier AS (
 SELECT logs.*,
   {" + ".join(f"coalesce(logs.{name}, 0)" for name in BYTE_PARTS)} - logs.bytes_total AS bytes_off,
   {" + ".join(f"coalesce(logs.{name}, 0)" for name in OFFSET_PARTS)} - logs.offsets_total AS offsets_off,
-  {f",{chr(10)}  ".join(f"CASE WHEN earlier.{n} >= {LEAST} THEN logs.{n} * 1.0 / earlier.{n} END AS {n}_ratio"
-                        for n in VOLUMES)}
+  {
+    f",{chr(10)}  ".join(
+        f"CASE WHEN earlier.{n} >= {LEAST} THEN logs.{n} * 1.0 / earlier.{n} END AS {n}_ratio" for n in VOLUMES
+    )
+}
 FROM logs LEFT JOIN earlier
 ON logs.cluster_id IS NOT DISTINCT FROM earlier.cluster_id AND logs.broker_id IS NOT DISTINCT FROM earlier.broker_id
   AND logs.topic = earlier.topic AND logs.partition = earlier.partition"""
-TABLES_JUDGED = (*MEASURES, "findings", "logs", "run")  # a suite each, over rows; those of tables are judged with --tables
-RUN = pa.schema([("age_ms", pa.int64()), ("logs", pa.int64()), ("bytes_unreadable", pa.int64()), ("covered", pa.float64())])
+TABLES_JUDGED = (
+    *MEASURES,
+    "findings",
+    "logs",
+    "run",
+)  # a suite each, over rows; those of tables are judged with --tables
+RUN = pa.schema(
+    [("age_ms", pa.int64()), ("logs", pa.int64()), ("bytes_unreadable", pa.int64()), ("covered", pa.float64())]
+)
 
 
 def views(dialect: str, tables: Iterable[str] = MEASURES) -> dict[str, str]:
@@ -75,7 +95,9 @@ def _columns(table: str) -> Iterator[Expectation]:
     # What each column alone may hold, as its declaration says.
     declared = TABLES[table]
     columns = declared.schema()
-    yield gxe.ExpectTableColumnsToMatchOrderedList(column_list=columns.names, description="the columns are the contract's")
+    yield gxe.ExpectTableColumnsToMatchOrderedList(
+        column_list=columns.names, description="the columns are the contract's"
+    )
     for field in columns:
         name, may_be = field.name, partial(declared.may_be, field.name)
         if not may_be("null") or name == "leader_copy":  # an audit knows which copy counts
@@ -173,17 +195,21 @@ def run(tables: Iterable[tuple[str, Iterable[Any]]]) -> Iterator[Fields]:
     then false). Errors: AssertionError when fewer expectations were evaluated than built. Cost: some ms per expectation
     on pandas, a job per table on Spark.
     """
-    context = gx.get_context(mode="ephemeral")
-    context.variables.progress_bars = {"globally": False}
-    sources = context.data_sources
+    definitions = cache(partial(_whole, gx.get_context(mode="ephemeral")))
     for name, frames in tables:
         wanted, merged = expectations(name), list[Fields]()
         for frame in frames:
-            on_pandas = hasattr(frame, "iloc")
-            source = sources.add_or_update_pandas("rows") if on_pandas else sources.add_or_update_spark("rows", persist=False)
-            rows = _judged(source, name, frame, wanted)
+            rows = _judged(definitions(hasattr(frame, "iloc")).get_batch({"dataframe": frame}), name, frame, wanted)
             merged = list(map(_together, merged, rows)) if merged else rows
         yield from merged
+
+
+def _whole(context: Any, on_pandas: bool) -> Any:
+    # Whole frames of either kind.
+    context.variables.progress_bars = {"globally": False}
+    sources = context.data_sources
+    source = sources.add_pandas("pandas") if on_pandas else sources.add_spark("spark", persist=False)
+    return source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("whole")
 
 
 def _together(first: Fields, row: Fields) -> Fields:
@@ -192,17 +218,16 @@ def _together(first: Fields, row: Fields) -> Fields:
     return first | sums | texts | {"success": first["success"] and row["success"]}
 
 
-def _judged(source: Any, name: str, frame: Any, wanted: list[Expectation]) -> list[Fields]:
-    # Rows that break an expectation are looked for only where there are any.
-    asset = source.add_dataframe_asset(f"{name}-{id(frame)}")
-    batch = asset.add_batch_definition_whole_dataframe("whole").get_batch({"dataframe": frame})
+def _judged(batch: Any, name: str, frame: Any, wanted: list[Expectation]) -> list[Fields]:
+    # What a column holds needs rows. Rows that break an expectation are looked for only where there are any.
+    size = len(frame) if hasattr(frame, "iloc") else frame.count()
+    wanted = wanted if size else [own for own in wanted if not hasattr(own, "column")]
     keys = [column for column in KEY if column in frame.columns]
     found = _results(batch, name, wanted, {"result_format": ResultFormat.BOOLEAN_ONLY})
     again = [n for n, row in enumerate(found) if not row.success or getattr(wanted[n], "mostly", 1) < 1]
     form: Fields = {"result_format": ResultFormat.SUMMARY, "partial_unexpected_count": SHOWN}
     form |= {"unexpected_index_column_names": keys} if keys else {}  # never COMPLETE, which brings every row
     detailed = _results(batch, name, [wanted[n] for n in again], form) if again else []
-    size = len(frame) if hasattr(frame, "iloc") else frame.count()
     rows = [_row(name, row) | {"rows": size, "broken": 0} for row in found]
     for number, row in zip(again, detailed, strict=True):
         rows[number] = {"rows": size} | _row(name, row)
