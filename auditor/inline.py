@@ -292,8 +292,8 @@ class InlineRunner(Runner):
 
     def frames(self, written: WrittenTables | None, held: Mapping[str, pa.Table], views: ViewsOf) -> Iterator[Frames]:
         """Ask DuckDB."""
-        names = () if written is None else written.names()
-        return frames(held, {name: written.folder / name for name in names if name not in held}, views)
+        folders = {} if written is None else {name: written.folder / name for name in written.names()}
+        return frames(held, {name: folder for name, folder in folders.items() if name not in held}, views)
 
     def close(self) -> None:
         """End the processes and remove the tables."""

@@ -47,7 +47,7 @@ EVERYWHERE = {
     "position": "byte in `file` where it begins",
     "offset": "offset of the record",
     "record_timestamp": "timestamp of the record; null in console text",
-    "tombstone": "whether the record deletes its key (a null value)",
+    "tombstone": "whether the record deletes its key (it has no value)",
     "value_version": "version of the value's schema; null for a tombstone",
     "producer_id": "id that the producer was given; -1: none",
     "producer_epoch": "epoch of that producer id; -1: none",
@@ -134,8 +134,8 @@ def declared(
 
     The lines of ``text``: what a row is, an example query, then a column per line: ``name:type meaning``. Names of
     :data:`EVERYWHERE` need no meaning; a type that ends with ``?`` is a column of the payload. ``copy_by``:
-    names of :attr:`DeclaredTable.copy_by`; only tables that are made of files or of one log have copies. A column may be
-    null, empty or -1 only where its meaning names that; the expectation suites rest on it.
+    names of :attr:`DeclaredTable.copy_by`; only tables that are made of files or of one log have copies. A column may
+    be null, empty or -1 only where its meaning names that: the expectation suites rest on it.
     """
     by = None if copy_by is None or of not in (MadeOf.FILES, MadeOf.LOG) else tuple(copy_by.split())
     row, example, *lines = (line.strip() for line in text.strip().splitlines())
@@ -229,8 +229,8 @@ RECORDS = declared(
     record_index:int its place in the batch, from 0
     offset:long
     timestamp:time its timestamp, by the clock that `timestamp_type` of its batch names; null: none
-    key_size:int bytes of its key; -1: null
-    value_size:int bytes of its value; -1: null
+    key_size:int bytes of its key; -1: it has none
+    value_size:int bytes of its value; -1: it has none
     header_count:int number of its headers
     producer_id:long
     producer_epoch:int

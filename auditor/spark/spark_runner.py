@@ -191,8 +191,8 @@ class SparkRunner(Runner):
         from auditor.spark.spark_tables import frames, local, read
 
         tables = {name: local(self.spark, table) for name, table in held.items()}
-        names = () if written is None else written.names()
-        tables |= {name: read(self.spark, written, name) for name in names if name not in held}
+        if written is not None:
+            tables |= {name: read(self.spark, written, name) for name in written.names() if name not in held}
         return frames(self.spark, tables, views)
 
 

@@ -2,10 +2,10 @@
 
 What a column alone may hold is declared with its table (:meth:`DeclaredTable.may_be`); the suites take it from there.
 ``checks.toml`` has the rest: conditions on a row in SQL common to Spark and DuckDB, true where the row violates them;
-columns that identify a row; and conditions on all rows of a key. Rows are joined by equal columns with other tables, and
-with ``logs``, the replicas as the audit read them: decoding and reading come to their numbers each by itself. The counts
-are views with a row per log, which the suites judge. Cost: one pass over a table, with one sort where a check needs the
-row before, and a hash join per other table.
+columns that identify a row; and conditions on all rows of a key. Rows are joined by equal columns with other tables,
+and with ``logs``, the replicas as the audit read them: decoding and reading come to their numbers each by itself. The
+counts are views with a row per log, which the suites judge. Cost: one pass over a table, with one sort where a check
+needs the row before, and a hash join per other table.
 """
 
 from __future__ import annotations
@@ -216,7 +216,8 @@ def _logs(key: tuple[str, ...]) -> str:
             "FROM logs GROUP BY log_dir"
         )
     columns = ", ".join(f"{name} AS l_{name}" for name in LOGS.names if name not in (*key, "offsets_compacted"))
-    return f"SELECT {', '.join(key)}, {columns}, {UNREAD_OFFSETS} AS l_unread, offsets_compacted AS l_compacted, TRUE AS l_there FROM logs"
+    more = f"{UNREAD_OFFSETS} AS l_unread, offsets_compacted AS l_compacted, TRUE AS l_there"
+    return f"SELECT {', '.join(key)}, {columns}, {more} FROM logs"
 
 
 def _join(line: str, key: tuple[str, ...]) -> str:
@@ -232,8 +233,10 @@ def _join(line: str, key: tuple[str, ...]) -> str:
     name = prefix.rstrip("*")
     columns = [c.partition(" = ") for c in re.split(r", (?=\w+(?: = |, |$))", wanted.strip()) if c]
     taken = [f"{of or column} AS {name}_{column}" for column, _, of in columns]
-    using, source = [*own_key, *(own for own, _ in pairs)], [*own_key, *(other for _, other in pairs)]
-    shown = [of if own == of else f"{of} AS {own}" for own, of in zip(using, source, strict=True)]
+    own, source = [*own_key, *(own for own, _ in pairs)], [*own_key, *(other for _, other in pairs)]
+    own = ["coalesce(cluster_id, l_cluster_id)" if column == "cluster_id" else column for column in own]
+    shown = [f"{column} AS {name}_key{number}" for number, column in enumerate(source)]
     grouped = f" GROUP BY {', '.join(source)}" if not columns or any("(" in of for _, _, of in columns) else ""
     text = f"SELECT {', '.join([*shown, *taken, f'TRUE AS {name}_there'])} FROM {table}"
-    return f"({text}{' WHERE ' + where.strip() if where else ''}{grouped}) AS {name} USING ({', '.join(using)})"
+    equal = " AND ".join(f"{column} = {name}_key{number}" for number, column in enumerate(own))
+    return f"({text}{' WHERE ' + where.strip() if where else ''}{grouped}) AS {name} ON {equal}"

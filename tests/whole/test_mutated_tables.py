@@ -1,7 +1,7 @@
 """Tables of sound clusters pass all suites, and hardly a change of a table does: no column is there for nothing.
 
-What an audit judges is judged here, by the same SQL and the same suites. A suite over rows looks at each column by itself,
-so that it judges all columns of a table changed at once; a view is asked anew for each change, until one counts something.
+What an audit judges is judged here, by the same SQL and the same suites. A suite over rows looks at each column by
+itself, so that it judges all columns of a table changed at once. A view is asked anew for each change.
 """
 
 from __future__ import annotations
