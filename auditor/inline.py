@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from auditor.base.at_rest import Fields, dumps, loads
+from auditor.base.at_rest import dumps, loads
 from auditor.base.errors import AuditInputError, DecodeError, require
 from auditor.pipeline import derived_tables, plan, table_parts, table_tasks
 from auditor.pipeline.runner import (
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from auditor.facts.replica_facts import ReplicaFacts
+    from auditor.pipeline.runner import Frames, ViewsOf
     from auditor.pipeline.table_tasks import WrittenTables
     from auditor.pipeline.work_folder import WorkFolder
 
@@ -174,13 +175,26 @@ def _one_line(error: Exception, text: str) -> str:
     return "; ".join(parts)
 
 
-def count(folder: Path, table: str) -> list[Fields]:
-    """Return the counts of a measure in a written table, a row per key."""
+def frames(held: Mapping[str, pa.Table], folders: Mapping[str, Path], views: ViewsOf) -> Iterator[Frames]:
+    """Yield tables, in memory and in directories, and views over them as pandas frames."""
     with _connected() as connection:
-        _view(connection, "judged", folder)
-        text = measures.counting(table, "judged", measures.DUCKDB)
-        rows: list[Fields] = connection.sql(text).to_arrow_table().to_pylist()
-        return rows
+        for name, table in held.items():
+            connection.register(name, table)
+        for name, folder in folders.items():
+            _view(connection, name, folder)
+        for name in (*held, *folders):
+            yield name, _pieces(connection, name)
+        for name, text in views(measures.DUCKDB, (*held, *folders)).items():
+            yield name, [connection.sql(text).to_arrow_table().to_pandas()]
+
+
+def _pieces(connection: Any, table: str) -> Iterator[Any]:
+    """Frames of a table's rows; an empty one for no row."""
+    rows, batch = connection.sql(f"FROM {table}").to_arrow_reader(table_tasks.GROUP_ROWS), None
+    for batch in rows:
+        yield batch.to_pandas()
+    if batch is None:
+        yield rows.schema.empty_table().to_pandas()
 
 
 # Files that kill their reader, by log directory.
@@ -300,9 +314,10 @@ class InlineRunner(Runner):
             parts.update({name: (wanted[name], folder / name) for name in missing})
         return {name: parts[name][1] for name in tables}
 
-    def count(self, written: WrittenTables, table: str) -> list[Fields]:
-        """Count with DuckDB."""
-        return count(written.folder / table, table)
+    def frames(self, written: WrittenTables | None, held: Mapping[str, pa.Table], views: ViewsOf) -> Iterator[Frames]:
+        """Ask DuckDB."""
+        folders = {} if written is None else {name: written.folder / name for name in written.names()}
+        return frames(held, {name: folder for name, folder in folders.items() if name not in held}, views)
 
     def close(self) -> None:
         """End the processes and remove the tables."""

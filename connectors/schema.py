@@ -51,14 +51,14 @@ EVERYWHERE = {
     "cluster_id": "`cluster.id` of `meta.properties`; null where it does not say",
     "broker_id": "`node.id` or `broker.id` of `meta.properties`, else the digits at the end of the directory's name; "
     "null where there are none",
-    "log_dir": "the log directory, relative to the deepest directory above all PATHs",
-    "topic": "the topic whose log it is",
-    "partition": "the number of the partition whose log it is",
+    "log_dir": "the log directory, relative to the deepest directory above all PATHs; empty: that directory; null: in none",
+    "topic": "the topic whose log it is; null: of none",
+    "partition": "the number of the partition whose log it is; null: of none",
     "file": "the file it comes from, relative to `log_dir`",
     "position": "byte in `file` where it begins",
     "offset": "offset of the record",
     "record_timestamp": "timestamp of the record; null in console text",
-    "tombstone": "whether the record deletes its key (a null value)",
+    "tombstone": "whether the record deletes its key (it has no value)",
     "value_version": "version of the value's schema; null for a tombstone",
     "producer_id": "id that the producer was given; -1: none",
     "producer_epoch": "epoch of that producer id; -1: none",
@@ -119,6 +119,10 @@ class DeclaredTable:
         """Return the columns that a query sees, with those of the payload if asked."""
         return pa.schema([*self.made(payload), *([] if self.copy_by is None else [LEADER_COPY])])
 
+    def may_be(self, column: str, what: str) -> bool:
+        """Tell whether a column may be ``null``, ``empty`` or ``-1``: its meaning says so, and decides it."""
+        return what in self.meanings[column]
+
     def made(self, payload: bool = False) -> pa.Schema:
         """Return the columns as they are made, before it is known which copies count."""
         return pa.schema([*self.columns, *self.payload]) if payload else self.columns
@@ -164,7 +168,8 @@ def declared(
 
     The lines of ``text``: what a row is, an example query, then a column per line: ``name:type meaning``. Names of
     :data:`EVERYWHERE` need no meaning; a type that ends with ``?`` is a column of the payload. ``copy_by``:
-    names of :attr:`DeclaredTable.copy_by`; only tables that are made of files or of one log have copies.
+    names of :attr:`DeclaredTable.copy_by`; only tables that are made of files or of one log have copies. A column may
+    be null, empty or -1 only where its meaning names that: the expectation suites rest on it.
     """
     by = None if copy_by is None or of not in (MadeOf.FILES, MadeOf.LOG) else tuple(copy_by.split())
     row, example, *lines = (line.strip() for line in text.strip().splitlines())
@@ -228,8 +233,8 @@ ORDER BY bytes DESC LIMIT 10
     crc_ok:bool whether the bytes have that checksum; null where it is unverified (a copy without payload)
     compression:string none, gzip, snappy, lz4 or zstd; null for a codec that does not exist
     timestamp_type:string who set the timestamps: CreateTime (the producer) or LogAppendTime (the broker)
-    base_timestamp:time timestamp of the first record; where `delete_horizon` is set, that instead
-    max_timestamp:time largest timestamp of its records, as the header has it
+    base_timestamp:time timestamp of the first record; where `delete_horizon` is set, that instead; null: none
+    max_timestamp:time largest timestamp of its records, as the header has it; null: none
     is_transactional:bool whether it belongs to a transaction
     is_control:bool whether it is the broker's own (a marker), not a client's data
     control_type:string of a control batch: COMMIT, ABORT, LEADER_CHANGE, ..., UNKNOWN; else null
@@ -259,9 +264,9 @@ RECORDS = declared(
     base_offset:long first offset of its batch
     record_index:int its place in the batch, from 0
     offset:long
-    timestamp:time its timestamp, by the clock that `timestamp_type` of its batch names
-    key_bytes:int bytes of its key; -1: null
-    value_bytes:int bytes of its value; -1: null
+    timestamp:time its timestamp, by the clock that `timestamp_type` of its batch names; null: none
+    key_bytes:int bytes of its key; -1: it has none
+    value_bytes:int bytes of its value; -1: it has none
     header_count:int number of its headers
     producer_id:long
     producer_epoch:int
@@ -286,7 +291,7 @@ PRODUCER_SNAPSHOTS = declared(
     last_sequence:int sequence number of the producer's last record; -1: none since its epoch began
     last_offset:long offset of the producer's last record; -1: none
     offset_delta:int last offset less first offset of its last batch
-    last_timestamp:time timestamp of its last batch or marker
+    last_timestamp:time timestamp of its last batch or marker; null: none
     coordinator_epoch:int epoch of the coordinator that sent its last marker; -1: none
     current_txn_first_offset:long first offset of its open transaction; -1: none is open
 """,
@@ -346,20 +351,22 @@ WHERE state = 'PrepareCommit' AND leader_copy
     transactional_id:string the transactional id that the record is about (its key)
     tombstone:bool whether the record deletes the id: it expired (`transactional.id.expiration.ms`)
     value_version:int
-    producer_id:long id that the coordinator gave the producer
-    producer_epoch:int epoch that it gave it
-    timeout_ms:int `transaction.timeout.ms` of the producer, ms
-    status:int state as the stored number, also where no such state exists
+    producer_id:long id that the coordinator gave the producer; null in a tombstone
+    producer_epoch:int epoch that it gave it; null in a tombstone
+    timeout_ms:int `transaction.timeout.ms` of the producer, ms; null in a tombstone
+    status:int state as the stored number, also where no such state exists; null in a tombstone
     state:string Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort, Dead or \
 PrepareEpochFence; null for a tombstone
-    partitions:strings partitions of the transaction as `topic-partition`
-    partitions_null:bool whether the record has a null in place of its partitions, as Empty has
-    last_update_timestamp:time when the coordinator changed the state, by its clock
+    partitions:strings partitions of the transaction as `topic-partition`; null in a tombstone
+    partitions_null:bool whether the record has a null in place of its partitions, as Empty has; null in a tombstone
+    last_update_timestamp:time when the coordinator changed the state, by its clock; null in a tombstone
     start_timestamp:time when the transaction began, by the coordinator's clock; null where none is open
-    previous_producer_id:long producer id before the last change of it; -1: none (KIP-890)
-    next_producer_id:long producer id that follows once the transaction is complete; -1: none (KIP-890)
-    client_transaction_version:int `transaction.version` that the client used: 2 raises the epoch with each transaction
-    next_producer_epoch:int producer epoch that follows once the transaction is complete; -1: none
+    previous_producer_id:long producer id before the last change of it; -1: none (KIP-890); null in a tombstone
+    next_producer_id:long producer id that follows once the transaction is complete; -1: none (KIP-890); null in a \
+tombstone
+    client_transaction_version:int `transaction.version` that the client used: 2 raises the epoch with each \
+transaction; null in a tombstone
+    next_producer_epoch:int producer epoch that follows once the transaction is complete; -1: none; null in a tombstone
 """,
     copy_by="offset",
 )
@@ -379,11 +386,11 @@ BY ALL
     tombstone:bool whether the record deletes the commit: it expired, or the group or topic was deleted
     value_version:int
     committed_offset:long offset that the group goes on at; null for a tombstone
-    leader_epoch:int leader epoch of the last record that was read; -1: not known
-    commit_timestamp:time when it was committed, by the coordinator's clock
+    leader_epoch:int leader epoch of the last record that was read; -1: not known; null in a tombstone
+    commit_timestamp:time when it was committed, by the coordinator's clock; null in a tombstone
     expire_timestamp:time when it expires, where the client asked for a time of its own; else null
     topic_id:string id of `consumed_topic`; since Kafka 4.1, else null
-    metadata:string what the client chose to keep with it; null but with `--include-payload`
+    metadata:string what the client chose to keep with it, may be empty; null but with `--include-payload`
     is_transactional:bool whether it is part of a transaction: it counts once that is committed
     producer_id:long
     producer_epoch:int
@@ -406,15 +413,15 @@ streams
     kind:string the same by Kafka's name of it, such as GroupMetadata or ConsumerGroupMemberMetadata
     tombstone:bool
     value_version:int
-    protocol_type:string of a classic group: `consumer`, or what else its members are
-    protocol:string of a classic group: assignor that its members agreed on
-    generation:int generation of a classic group, epoch of the others
-    leader:string of a classic group: member that leads it
-    state_timestamp:time of a classic group: when its state changed
-    member_ids:strings members that the record names
+    protocol_type:string of a classic group: `consumer`, or what else its members are; may be empty; else null
+    protocol:string of a classic group: assignor that its members agreed on; else null
+    generation:int generation of a classic group, epoch of the others; else null
+    leader:string of a classic group: member that leads it; else null
+    state_timestamp:time of a classic group: when its state changed; else null
+    member_ids:strings members that the record names; else null
     group_instance_ids:strings `group.instance.id` of each of them, null where it has none
-    client_ids:strings `client.id` of each of them
-    regular_expression:string of a consumer group: pattern that its members subscribed to
+    client_ids:strings `client.id` of each of them; else null
+    regular_expression:string of a consumer group: pattern that its members subscribed to; else null
     value:json every field of the value, as `kafka-dump-log.sh` prints it; addresses and bytes that the client chose \
 are null but with `--include-payload`
 """,
@@ -436,15 +443,15 @@ SHARE_GROUP_STATE = declared(
     kind:string ShareSnapshot, or ShareUpdate of one
     tombstone:bool
     value_version:int
-    snapshot_epoch:int number of the snapshot, which an update belongs to
-    state_epoch:int epoch of the state, bumped when it starts again
-    leader_epoch:int leader epoch of the partition that is read
-    start_offset:long all offsets before it are settled; -1: not known yet
-    delivery_complete_count:int offsets behind `start_offset` that are settled; -1: not known
-    create_timestamp:time of a snapshot: when it was made first
-    write_timestamp:time of a snapshot: when it was written
+    snapshot_epoch:int number of the snapshot, which an update belongs to; else null
+    state_epoch:int epoch of the state, bumped when it starts again; else null
+    leader_epoch:int leader epoch of the partition that is read; else null
+    start_offset:long all offsets before it are settled; -1: not known yet; else null
+    delivery_complete_count:int offsets behind `start_offset` that are settled; -1: not known; else null
+    create_timestamp:time of a snapshot: when it was made first; else null
+    write_timestamp:time of a snapshot: when it was written; else null
     state_batches:json offsets from `start_offset` on that were delivered, with their state and number of deliveries, \
-as `kafka-dump-log.sh` prints them
+as `kafka-dump-log.sh` prints them; else null
 """,
     copy_by="offset",
 )
@@ -468,13 +475,13 @@ REMOTE_LOG_METADATA = declared(
     state_number:int the state as the stored number
     event_broker_id:int broker that did it
     event_timestamp:time when, by that broker's clock
-    start_offset:long first offset of the segment
-    end_offset:long last offset of the segment
-    max_timestamp:time largest timestamp in the segment
-    bytes:long bytes of the segment
-    leader_epochs:json leader epochs in the segment, each with its first offset
-    txn_index_empty:bool whether the segment has no transaction index
-    custom_metadata:binary what the storage plugin keeps with it
+    start_offset:long first offset of the segment; null in an update
+    end_offset:long last offset of the segment; null in an update
+    max_timestamp:time largest timestamp in the segment; null in an update
+    bytes:long bytes of the segment; null in an update
+    leader_epochs:json leader epochs in the segment, each with its first offset; null in an update
+    txn_index_empty:bool whether the segment has no transaction index; null in an update
+    custom_metadata:binary what the storage plugin keeps with it; null in an update
 """,
     copy_by="offset",
 )
@@ -496,7 +503,7 @@ TOPIC_CONFIGS = declared(
     SELECT topic, value FROM topic_configs WHERE name = 'cleanup.policy'
     topic:string the topic
     name:string the setting, such as `retention.ms`
-    value:string its value
+    value:string its value; may be empty
 """,
     of=MadeOf.METADATA,
     key=DIR_KEY,
@@ -508,7 +515,7 @@ BROKER_CONFIGS = declared(
     SELECT entity, name, value FROM broker_configs
     entity:string broker id; empty for the default of all brokers
     name:string the setting
-    value:string its value; null where it is withheld, because it may be secret
+    value:string its value; may be empty; null where it is withheld, because it may be secret
 """,
     of=MadeOf.METADATA,
     key=DIR_KEY,
@@ -545,27 +552,27 @@ ORDER BY timestamp
     timestamp:time when the controller wrote it; of a snapshot, the snapshot's time
     record:string Kafka's name of it, such as PartitionChangeRecord
     version:int version of its schema
-    topic_id:string
+    topic_id:string id of the topic; else null
     leader:int leader behind the change; -1: none; null where it is about no partition
-    previous_leader:int leader before the change
-    leader_epoch:int leader epoch behind the change
-    partition_epoch:int partition epoch behind the change
-    isr:ints in-sync replicas behind the change
-    previous_isr:ints in-sync replicas before the change
-    eligible_leader_replicas:ints eligible leader replicas behind the change (KIP-966)
-    previous_elr:ints eligible leader replicas before the change
-    last_known_elr:ints those that were eligible before, behind the change
-    leader_recovery_state:string RECOVERED or RECOVERING, behind the change
-    replicas:ints brokers with a replica, behind the change
-    adding_replicas:ints brokers that a reassignment adds
-    removing_replicas:ints brokers that a reassignment removes
-    node_id:int broker, or with a controller's record the controller, that it is about
-    broker_epoch:long epoch that the broker registered with
-    fenced:bool whether the broker is fenced behind the change
-    in_controlled_shutdown:bool whether the broker is shutting down behind the change
-    entity:string whose setting it is: a topic, a broker id, empty for the default of all brokers
-    name:string the setting, or the feature
-    value:string its value, or the feature's level; null: deleted, or withheld because it may be secret
+    previous_leader:int leader before the change; -1: none; else null
+    leader_epoch:int leader epoch behind the change; else null
+    partition_epoch:int partition epoch behind the change; else null
+    isr:ints in-sync replicas behind the change; else null
+    previous_isr:ints in-sync replicas before the change; else null
+    eligible_leader_replicas:ints eligible leader replicas behind the change (KIP-966); else null
+    previous_elr:ints eligible leader replicas before the change; else null
+    last_known_elr:ints those that were eligible before, behind the change; else null
+    leader_recovery_state:string RECOVERED or RECOVERING, behind the change; else null
+    replicas:ints brokers with a replica, behind the change; else null
+    adding_replicas:ints brokers that a reassignment adds; else null
+    removing_replicas:ints brokers that a reassignment removes; else null
+    node_id:int broker, or with a controller's record the controller, that it is about; else null
+    broker_epoch:long epoch that the broker registered with; else null
+    fenced:bool whether the broker is fenced behind the change; else null
+    in_controlled_shutdown:bool whether the broker is shutting down behind the change; else null
+    entity:string whose setting it is: a topic, a broker id, empty for the default of all brokers; else null
+    name:string the setting, or the feature; else null
+    value:string its value, or the feature's level; may be empty; null: deleted, or withheld
 """,
     copy_by=None,
 )
@@ -578,7 +585,7 @@ DECODE_ERRORS = declared(
     position:long byte where it begins
     bytes:long how many; -1: to the end of the file, or not known
     reason:string code, such as `crc_mismatch`, `truncated`, `bad_compression` or `unreadable`
-    detail:string what was found, in words, never payload
+    detail:string what was found, in words, never payload; may be empty
 """,
 )
 DECODED = {name: table.columns for name, table in TABLES.items()}
@@ -598,7 +605,7 @@ LOGS = _kept(
     leader_copy:bool whether it is the replica that the log is judged by
     log_start:long first offset of the log
     log_end:long offset behind its last record
-    high_watermark:long its high watermark
+    high_watermark:long its high watermark; null where it is not known
     last_stable_offset:long where read_committed readers are held
     producers:long producers that it has records of
     batches:long batches that were read

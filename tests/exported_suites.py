@@ -10,10 +10,6 @@ import pyarrow.parquet as pq
 
 from tests.conftest import ROOT
 
-COLUMNS = "the columns are the contract's"
-OWN_COLUMNS = "findings have the contract's fields"
-NOT_EXPORTED = {("findings", "times are UTC")}  # of text that the history keeps; in the table times are times
-
 
 def blocks() -> list[str]:
     """The page's Python, in its order: DuckDB, the history, Spark."""
@@ -40,13 +36,6 @@ def said(results: dict[str, Any]) -> dict[tuple[str, str], tuple[bool, int | Non
 
 
 def of_the_audit(out: Path) -> dict[tuple[str, str], tuple[bool, int | None]]:
-    """The same of ``tables/expectations``, under the names of the exported suites."""
-    found = {}
-    for row in pq.read_table(out / "tables" / "expectations").to_pylist():
-        if (row["suite"], row["says"]) in NOT_EXPORTED:
-            continue
-        of_columns = row["says"] in (COLUMNS, OWN_COLUMNS)
-        ending = "_judged" if row["suite"] in ("logs", "run") else "_counts"
-        name = row["suite"] if of_columns or row["suite"] == "findings" else row["suite"] + ending
-        found[name, row["says"]] = row["success"], None if of_columns else row["broken"]
-    return found
+    """The same of ``tables/expectations``."""
+    rows = pq.read_table(out / "tables" / "expectations").to_pylist()
+    return {(row["suite"], row["says"]): (row["success"], row["broken"]) for row in rows}

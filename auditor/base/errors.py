@@ -330,14 +330,14 @@ DEFAULT_LIMITS = Limits()
 # extras.
 
 
-PANDAS, SHTAB = "pandas>=2.2", "shtab>=1.7"
+PANDAS, SHTAB, DUCKDB = "pandas>=2.2", "shtab>=1.7", "duckdb>=1.3"
 # Requirements for pip, by extra.
 REQUIREMENTS = {
     "spark": ("pyspark>=4.0,<5", PANDAS),
     "connect": ("pyspark[connect]>=4.0,<5", PANDAS),
-    "expectations": ("great-expectations>=1.24,<2", PANDAS),
+    "expectations": ("great-expectations>=1.24,<2", PANDAS, DUCKDB),
     "live": ("kafka-python>=3.0,<3.1", "cryptography>=42"),
-    "sql": ("duckdb>=1.3",),
+    "sql": (DUCKDB,),
     "lake": ("deltalake>=1.6,<2",),
 }
 # By imported module: its purpose, its package, and the extra that installs it; "": the package is installed alone.

@@ -26,13 +26,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     require("great_expectations")
-    from auditor.pipeline import derived_tables
     from auditor.rules.expectations import suites
 
     target: Path = args.export
     names = []
     try:
-        for name, text in suites.files(derived_tables.all_columns()):
+        for name, text in suites.files():
             results.folder((target / name).parent).put_text(Path(name).name, text)
             names.append(name)
     except OSError as error:

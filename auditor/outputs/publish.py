@@ -45,8 +45,6 @@ from auditor.rules.seen.view import SEVERITIES, Finding, iso
 from auditor.rules.validation import COUNTED_BY_RECORDS, METRICS
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from auditor.pipeline.table_tasks import WrittenTables
 
 
@@ -551,8 +549,6 @@ def recovery(audit: Audit, totals: LogTotals) -> list[Fields]:
 
 
 SHOWN = ("severity", "suite", "says", "rows", "broken", "where", "error")
-DRIFT_LEAST = 100  # smaller counts show no drift
-_SAME_LOG = ["cluster_id", "broker_id", "topic", "partition"]
 
 
 def judge(audit: Audit, summary: Values, folder: Path, tables_written: WrittenTables | None) -> tuple[pa.Table, Fields]:
@@ -562,10 +558,16 @@ def judge(audit: Audit, summary: Values, folder: Path, tables_written: WrittenTa
     """
     from auditor.rules.expectations import suites
 
-    tables = {"findings": pipeline_summary.findings(audit).to_pandas(), "logs": logs(audit), "run": run(audit, summary)}
-    judged = {name: (frame, suites.expectations(name)) for name, frame in tables.items()}
-    judged |= {} if tables_written is None else _of_tables(audit, tables_written)
-    rows = suites.run(judged)
+    logs = pipeline_summary.logs(audit)
+    held = {
+        "findings": pipeline_summary.findings_table(audit),
+        "logs": logs,
+        "run": pa.Table.from_pylist([_run(audit, summary)], schema=suites.RUN),
+    }
+    for name in ("logs", "run"):
+        written(held[name], folder / "tables" / name)
+    frames = audit.runner.frames(tables_written, held | {"logs_before": _logs_before(audit)}, suites.views)
+    rows = list(suites.run((name, own) for name, own in frames if name != "logs_before"))
     table = pa.Table.from_pylist(rows, schema=schema.EXPECTATIONS)
     written(table, folder / "tables" / "expectations")
     failed = [row for row in rows if not row["success"]]
@@ -578,57 +580,30 @@ def judge(audit: Audit, summary: Values, folder: Path, tables_written: WrittenTa
     }
 
 
-def _of_tables(audit: Audit, tables: WrittenTables) -> dict[str, tuple[pd.DataFrame, list[Any]]]:
-    from auditor.rules.expectations import measures, suites
-
-    out = {}
-    for name in measures.MEASURES:
-        if not tables.has(name):
-            continue
-        wanted = measures.columns_of(schema.TABLES[name].schema())
-        written_columns = measures.columns_of(tables.columns(name))
-        counted = audit.runner.count(tables, name)
-        out[name] = measures.frame_of(counted, name, written_columns), suites.expectations(name, wanted)
-    return out
-
-
-def logs(audit: Audit) -> pd.DataFrame:
-    """Return the logs with the ratio of their counts to the run before; null if that is unknown or small."""
-    frame: pd.DataFrame = pipeline_summary.logs(audit).to_pandas()
-    options = audit.options
-    before = None
+def _logs_before(audit: Audit) -> pa.Table:
+    """Return the logs of the run before; none where that is unknown."""
+    options, before = audit.options, None
     if options.history is not None:
         before = runs.before(options.history, options.run_id, audit.cluster_ids, options.asked)
-    names = ["batches", "producers"]
-    none = frame.assign(**{f"{name}_ratio": float("nan") for name in names})
     if before is None or options.history is None:
-        return none
+        return schema.LOGS.empty_table()
     try:
-        then = runs.read(options.history, before, "logs", [*_SAME_LOG, *names]).to_pandas()
+        return runs.read(options.history, before, "logs", schema.LOGS.names)
     except runs.UnreadableRun:
-        return none
-    then = then.drop_duplicates(_SAME_LOG)
-    frame = frame.merge(then, how="left", on=_SAME_LOG, suffixes=("", "_before"))
-    for name in names:
-        baseline = frame[f"{name}_before"].where(frame[f"{name}_before"] >= DRIFT_LEAST)
-        frame[f"{name}_ratio"] = frame[name] / baseline
-    return frame
+        return schema.LOGS.empty_table()
 
 
-def run(audit: Audit, summary: Values) -> pd.DataFrame:
+def _run(audit: Audit, summary: Values) -> Fields:
     """Return the run as one row: age of the input in ms, number of logs, share of the bytes accounted for."""
-    import pandas as pd
-
     size = summary["bytes"]
     ages = [cluster.as_of - cluster.newest_time for cluster in audit.clusters.values() if cluster.newest_time >= 0]
     counted = size["decoded"] + size["skipped"] + size["unreadable"]
-    row = {
+    return {
         "age_ms": min(ages, default=None),
         "logs": len(summary["logs"]),
         "bytes_unreadable": size["unreadable"],
         "covered": counted / size["total"] if size["total"] else 1.0,
     }
-    return pd.DataFrame([row])
 
 
 def written(table: pa.Table, folder: Path) -> None:

@@ -58,13 +58,13 @@ per kind and replica
     kind:string what was odd, such as sequence_gap, offset_hole or epoch_regression
     file:string
     position:long
-    base_offset:long first offset of the batch that it is about
-    last_offset:long last offset of it
+    base_offset:long first offset of the batch that it is about; -1: none
+    last_offset:long last offset of it; -1: none
     producer_id:long
     producer_epoch:int
-    max_timestamp:time largest timestamp of the batch, as stored
-    written_at:time when it was written, by brokers' clocks as far as the log shows
-    leader_epoch:int epoch of the leader that appended it
+    max_timestamp:time largest timestamp of the batch, as stored; null where it is not known
+    written_at:time when it was written, by brokers' clocks as far as the log shows; null where it is not known
+    leader_epoch:int epoch of the leader that appended it; -1: none
     fields:json what its kind has besides, such as expected_sequence and found_sequence
 """,
     copy_by="base_offset",
@@ -106,22 +106,22 @@ TRANSACTIONS = declared(
 input), it is made from data and markers in the partitions, with null for what only a coordinator knows
     SELECT transactional_id, count(outcome) AS decided, count(*) FILTER (outcome = 'ABORT') AS aborted FROM \
 transactions GROUP BY ALL ORDER BY aborted DESC
-    transactional_id:string `transactional.id` of the producer
+    transactional_id:string `transactional.id` of the producer; null where it is not known
     transaction_key:string joins it with `transaction_partitions`: producer id and `offset`; null without that
     producer_id:long
     producer_epoch:int epoch of the first record that is left of it, or of its data
     state:string its last state in the coordinator's log; null: not there
     outcome:string COMMIT or ABORT; null while neither is decided
     decided_by:string client, timeout, fenced (by a new instance), operator (fenced the id); null: open, or not known
-    timeout_ms:int `transaction.timeout.ms` of the producer, ms
+    timeout_ms:int `transaction.timeout.ms` of the producer, ms; null where it is not known
     began_earliest_at:time when it began, by its coordinator's clock, else by its partitions' brokers'; null: not known
-    began_latest_at:time the same, at the latest
+    began_latest_at:time the same, at the latest; null where it is not known
     decided_at:time when it was decided, by the same clock; null: that record is not there, yet or any more
-    ended_earliest_at:time when it was decided, or its markers written
+    ended_earliest_at:time when it was decided, or its markers written; null where it is not known
     ended_latest_at:time when the coordinator knew all markers written; null while it does not
     duration_ms:long from its beginning until it was complete, by one broker's clock; null where either is not known
-    duration_least_ms:long from the latest beginning to the earliest end
-    duration_most_ms:long from the earliest beginning to the latest end
+    duration_least_ms:long from the latest beginning to the earliest end; null where it is not known
+    duration_most_ms:long from the earliest beginning to the latest end; null where it is not known
     partitions:strings its partitions as `topic-partition`; null where only its end is left; without a \
 coordinator's record those with its data
     partitions_seen:int in how many of them the input has its data or marker: of those are the next three
@@ -563,8 +563,8 @@ PRODUCER_STATES = declared(
     producer_epoch:int
     last_sequence:int sequence number of its last record; -1: none since its epoch began
     last_offset:long offset of its last record; -1: none
-    offset_delta:int last offset less first offset of its last batch
-    last_timestamp:time timestamp of its last batch or marker
+    offset_delta:int last offset less first offset of its last batch; -1: not known
+    last_timestamp:time timestamp of its last batch or marker; null where it is not known
     coordinator_epoch:int epoch of the coordinator that sent its last marker; -1: none
     current_txn_first_offset:long first offset of its open transaction; -1: none is open
     transactional_id:string
@@ -573,7 +573,7 @@ PRODUCER_STATES = declared(
     markers:long its transactions' markers in the log
     first_offset:long of its first batch at or behind the log start; -1: none
     first_sequence:int sequence number that this batch begins with; -1: none
-    max_epoch:int its largest epoch in the log
+    max_epoch:int its largest epoch in the log; -1: none
     last_seen_at:time when it wrote last, at the earliest, by markers, which carry brokers' times; null: none
     expires_at:time when the broker forgets it, which goes by `last_timestamp`; null while a transaction is open
 """,
@@ -593,14 +593,14 @@ WHERE class = 'hanging'
     class:string of an open one in the leader's replica: `active`, `late`, `hanging`, `orphan`, `ghost` or \
 `undecidable`; else null
     first_offset:long offset of its first record; -1: a marker that ended nothing here
-    last_offset:long offset of its last record
+    last_offset:long offset of its last record; -1: none
     marker_offset:long offset of its marker; -1: it is open
-    marker_epoch:int producer epoch of the marker
-    coordinator_epoch:int epoch of the coordinator that sent the marker
-    last_stable_offset:long last stable offset behind its marker
-    first_timestamp:time timestamp of its first batch
-    last_timestamp:time timestamp of its last batch
-    marker_timestamp:time timestamp of its marker
+    marker_epoch:int producer epoch of the marker; -1: none
+    coordinator_epoch:int epoch of the coordinator that sent the marker; -1: none
+    last_stable_offset:long last stable offset behind its marker; -1: none
+    first_timestamp:time timestamp of its first batch; else null
+    last_timestamp:time timestamp of its last batch; else null
+    marker_timestamp:time timestamp of its marker; else null
     batches:long its batches in the log
     records:long its records in them
     bytes:long bytes of these batches
@@ -609,7 +609,7 @@ WHERE class = 'hanging'
     kind:string closed (data and marker), open, or marker_only: a marker that ended nothing here
     transaction_key:string joins it with `transactions`; null: no coordinator's log shows its transaction
     began_earliest_at:time when its first batch was written, at the earliest, by brokers' clocks; null: not known
-    began_latest_at:time the same, at the latest
+    began_latest_at:time the same, at the latest; null where it is not known
 """,
     copy_by="marker_offset first_offset",
     of=MadeOf.LOG,
@@ -819,7 +819,8 @@ def _finding_columns() -> str:
     """A line per field of a finding, as :func:`declared` takes it."""
     fields = json.loads(pkgutil.get_data("auditor.outputs", "finding.schema.json") or "")["properties"]
     types = _NUMBERED | {"timestamp": "time", "evidence": "map", "advice": "advice"}
-    about = ((name, fields[name]["description"].rstrip(".")) for name in FIELDS)
+    null = {n for n in FIELDS if "null" in fields[n].get("type", ()) or None in fields[n].get("enum", ())}
+    about = ((n, fields[n]["description"].rstrip(".") + ("; else null" if n in null else "")) for n in FIELDS)
     return "\n".join(f"{name}:{types.get(name, 'string')} {text[0].lower()}{text[1:]}" for name, text in about)
 
 
@@ -856,15 +857,16 @@ first
     class:string of the transaction: `active`, `late`, `hanging`, `orphan`, `ghost` or `undecidable`
     transactional_id:string
     framework:string whose the id is, by how it is named: Flink, Kafka Connect, MirrorMaker, …; null where it shows none
-    application:string its application: prefix, group or application.id
-    application_part:string the part of it with this id: subtask and checkpoint, connector and task, thread, …
-    framework_certainty:string proved by a second sign in the cluster, or likely
-    framework_why:string the class that names ids so, and the second sign
+    application:string its application: prefix, group or application.id; else null
+    application_part:string the part of it with this id: subtask and checkpoint, connector and task, thread, …; else \
+null
+    framework_certainty:string proved by a second sign in the cluster, or likely; else null
+    framework_why:string the class that names ids so, and the second sign; else null
     producer_id:long
     producer_epoch:int
     began_at:time since when it is held: the producer's time within what brokers wrote around it; null: unknown
-    began_earliest_at:time the same, at the earliest, by brokers' clocks
-    began_latest_at:time the same, at the latest
+    began_earliest_at:time the same, at the earliest, by brokers' clocks; null where it is not known
+    began_latest_at:time the same, at the latest; null where it is not known
     began_by_producer_at:time what the producer's clock says, where that contradicts what brokers wrote; else null
     age_ms:long for how long, by the clock of the audit
     at_least:bool whether it may be longer: the evaluation time is unknown
@@ -885,9 +887,9 @@ first
     others:int further producers with an open transaction there
     readers:strings consumer groups with offsets in the topic, at most 20 of a partition of `__consumer_offsets`
     severity:string of the finding that says it; null where there is none
-    if_true:string severity that it would have, where it is not known whether it is held still
+    if_true:string severity that it would have, where it is not known whether it is held still; else null
     rule:string kind of that finding
-    fingerprint:string of the most severe finding about the blocking transaction
+    fingerprint:string of the most severe finding about the blocking transaction; else null
     accepted:bool whether a baseline accepts it
     left_out:bool whether only a rule that did not run would report it
     remedy:string what to do

@@ -78,31 +78,37 @@ LAG = declared(
     committed_offset:long the position that its coordinator has; null where it has none that counts yet
     committed_at:time time of the record that says so
     pending_offset:long what a transaction that is not decided would commit; null: none does
-    stands:string points at: record, marker, gap, batch (a cleaned one: record or gap), end, before_start, beyond_end
-    log_start:long first offset of the log
-    last_stable_offset:long where a read_committed reader is held at present; the end where nothing is open
-    end_offset:long where reading ends at present
-    offsets:long offsets from the position, or the log start behind it, to the end: what is usually called lag
-    committed_records:long records that a read_committed reader gets from there on at present, at least
+    stands:string points at: record, marker, gap, batch (a cleaned one: record or gap), end, before_start, \
+beyond_end; null without its log
+    log_start:long first offset of the log; null without its log
+    last_stable_offset:long where a read_committed reader is held at present; the end where nothing is open; null \
+without its log
+    end_offset:long where reading ends at present; null without its log
+    offsets:long offsets from the position, or the log start behind it, to the end: what is usually called lag; null \
+without its log
+    committed_records:long records that a read_committed reader gets from there on at present, at least; null without \
+its log
     committed_most_records:long at most: more in a cleaned batch (`--records` decodes it), or by \
-`aborted-records-exposed`
-    uncommitted_records:long records that a read_uncommitted reader gets, at least
-    uncommitted_most_records:long the same, at most
-    waiting_records:long decided records behind the last stable offset, which read_committed readers get later
-    open_records:long records of transactions that are open
-    aborted_records:long records of aborted transactions, which read_committed readers never get
-    marker_offsets:long offsets that markers have, which no reader gets
-    missing_offsets:long offsets without a record any more: compacted away
-    settled_records:long of a share group, records that are acknowledged or archived; in no other column
-    committed_bytes:long bytes of the batches that a read_committed reader fetches, aborted ones too
-    uncommitted_bytes:long bytes of the batches that a read_uncommitted reader fetches
+`aborted-records-exposed`; null without its log
+    uncommitted_records:long records that a read_uncommitted reader gets, at least; null without its log
+    uncommitted_most_records:long the same, at most; null without its log
+    waiting_records:long decided records behind the last stable offset, which read_committed readers get later; null \
+without its log
+    open_records:long records of transactions that are open; null without its log
+    aborted_records:long records of aborted transactions, which read_committed readers never get; null without its log
+    marker_offsets:long offsets that markers have, which no reader gets; null without its log
+    missing_offsets:long offsets without a record any more: compacted away; null without its log
+    settled_records:long of a share group, records that are acknowledged or archived; in no other column; else null
+    committed_bytes:long bytes of the batches that a read_committed reader fetches, aborted ones too; null without \
+its log
+    uncommitted_bytes:long bytes of the batches that a read_uncommitted reader fetches; null without its log
     first_offset:long where the first record for a read_committed reader lies, or its cleaned batch begins; null: none
-    readable_earliest_at:time when that could be read first, by brokers' clocks: no earlier
-    readable_latest_at:time the same, no later
+    readable_earliest_at:time when that could be read first, by brokers' clocks: no earlier; null where it is not known
+    readable_latest_at:time the same, no later; null where it is not known
     held_by:string transactional id of the first open transaction, which holds the partition; null where not known
-    held_producer_id:long its producer id
-    held_class:string what it is, as in `transactions`
-    held_began_at:time when it began
+    held_producer_id:long its producer id; else null
+    held_class:string what it is, as in `transactions`; else null
+    held_began_at:time when it began; else null
     undecided:string why the numbers may be wrong; null where they are exact
 """,
     of=MadeOf.LOG,

@@ -358,6 +358,8 @@ OverFacts = Callable[
 ]  # what is made of packed facts: a partial of a module's function
 SharesOf = Callable[[Iterable[bytes]], Iterable[tuple[str, int, bytes]]]  # a share, behind its key
 OverShares = Callable[[Iterable[tuple[tuple[str, int], Iterable[bytes]]]], Iterable[bytes]]
+Frames = tuple[str, Iterable[Any]]  # a table or view by name, as frames of some of its rows each
+ViewsOf = Callable[[str, Iterable[str]], Mapping[str, str]]  # SQL in a dialect over tables, by the view's name
 JudgeLog = Callable[[list[ReplicaFacts], Cluster], Iterator[tuple[str, Fields]]]
 NOT_OF_A_LOG = ("errors", "sums", "unlooked", "notes", "open_transactions")  # said of the whole run in summary.json
 LOG = "log"  # the kind of which there is a row for every replica, healthy ones too
@@ -653,8 +655,11 @@ class Runner(ABC):
         """Return the result of an SQL text over ``tables``. Errors: :class:`AuditInputError` for a wrong text."""
 
     @abstractmethod
-    def count(self, written: WrittenTables, table: str) -> list[Fields]:
-        """Return the counts over a written table for the expectations (:mod:`auditor.rules.expectations.measures`)."""
+    def frames(self, written: WrittenTables | None, held: Mapping[str, pa.Table], views: ViewsOf) -> Iterator[Frames]:
+        """Yield tables, written and held, and views over them as frames that great-expectations judges.
+
+        A table is pandas frames of some of its rows each, or a Spark frame; a view is a pandas frame.
+        """
 
     def close(self) -> None:
         """Stop what was started."""

@@ -112,16 +112,17 @@ SPACE = declared(
     active:bool whether it is the one that is written
     goes:string why it goes at the next check: log_start_offset, retention_bytes or retention_ms; null where it stays
     kept_by:string what keeps it (see three questions); null where it goes
-    kept_by_file:string of older_segment, the segment in front of it that does not go
+    kept_by_file:string of older_segment, the segment in front of it that does not go; else null
     goes_at:time when time lets it go, if nothing more is written; null where time does not
-    setting:string the setting that decides it, with its value
-    setting_by:string who sets that: topic, broker or default
-    largest_timestamp:time the largest timestamp of its batches, which brokers go by
-    largest_offset:long the offset of the batch that has it
+    setting:string the setting that decides it, with its value; else null
+    setting_by:string who sets that: topic, broker or default; else null
+    largest_timestamp:time the largest timestamp of its batches, which brokers go by; else null
+    largest_offset:long the offset of the batch that has it; -1: none
     producer_id:long of that batch; -1: none
     transactional_id:string
     aborted_bytes:long bytes of aborted transactions that begin in it: no read_committed consumer gets them
-    held_offset:long of not_in_remote_storage, the last stable offset, where one is open: nothing is copied beyond it
+    held_offset:long of not_in_remote_storage, the last stable offset, where one is open: nothing is copied beyond it; \
+else null
     undecided:string why this may be wrong; null where nothing speaks against it
 """,
     of=MadeOf.LOG,
@@ -283,7 +284,7 @@ cleaner](cleaner.md)
     held_by:string what ends it there: active_segment, last_stable_offset or min_compaction_lag
     held_until_at:time of min_compaction_lag, when that segment is old enough; null else
     held_by_transaction:string of last_stable_offset, the transactional id that is open there; null where not known
-    held_producer_id:long its producer id
+    held_producer_id:long its producer id; else null
     held_offset:long of last_stable_offset, that offset; of min_compaction_lag, where that segment begins; null else
     held_began_at:time of last_stable_offset, when the transaction began there; null where not known
     held_bytes:long bytes behind the cleanable part that wait: without the active segment; 0 where nothing holds them
@@ -296,11 +297,12 @@ cleaner](cleaner.md)
     ratio_by:string who sets that: topic, broker or default
     due_because:string dirty_ratio or max_compaction_lag; null where it is not due
     horizons:long batches whose tombstones or markers wait for their delete horizon (KIP-534)
-    first_horizon_at:time the earliest of these: what is cleaned then loses them
-    fault:string what is wrong with a batch that the cleaner has to read; where it is `faulty`, it may stop there
-    fault_offset:long where that is; -1 where no offset can be read
-    fault_file:string segment that has it
-    fault_position:long byte in it
+    first_horizon_at:time the earliest of these: what is cleaned then loses them; else null
+    fault:string what is wrong with a batch that the cleaner has to read; where it is `faulty`, it may stop there; \
+else null
+    fault_offset:long where that is; -1 where no offset can be read; else null
+    fault_file:string segment that has it; else null
+    fault_position:long byte in it; else null
     undecided:string why this may be wrong; null where nothing speaks against it
 """,
     of=MadeOf.LOG,

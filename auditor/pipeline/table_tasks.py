@@ -174,6 +174,10 @@ class WrittenTables(NamedTuple):
         """Whether a table was written."""
         return table in self.stored or (self.folder / table).is_dir()
 
+    def names(self) -> list[str]:
+        """Return the names of the tables that were written."""
+        return [name for name in derived_tables.NAMES if self.has(name)]
+
     def columns(self, table: str) -> pa.Schema:
         """Return the columns of one of the tables."""
         if table in self.stored:

@@ -6,13 +6,12 @@ import contextlib
 import importlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from auditor.base.at_rest import Fields
 from auditor.base.errors import MIB
 from auditor.base.words import plural
 from auditor.connectors.stores import retries
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from auditor.pipeline.frames_audit import RecordsOfLogs
-    from auditor.pipeline.runner import Audited
+    from auditor.pipeline.runner import Audited, Frames, ViewsOf
     from auditor.pipeline.table_tasks import TableRequest, WrittenPart, WrittenTables
     from auditor.pipeline.work_folder import WorkFolder
     from auditor.spark.jobs import Counted
@@ -189,10 +188,13 @@ class SparkRunner(Runner):
         """Whether tasks may run on other machines: on any cluster, and with a Connect server."""
         return not is_local(self.spark) or not hasattr(self.spark, "_jvm")
 
-    def count(self, written: WrittenTables, table: str) -> list[Fields]:
-        from auditor.spark.spark_tables import count, read
+    def frames(self, written: WrittenTables | None, held: Mapping[str, pa.Table], views: ViewsOf) -> Iterator[Frames]:
+        from auditor.spark.spark_tables import frames, local, read
 
-        return count(read(self.spark, written, table), table)
+        tables = {name: local(self.spark, table) for name, table in held.items()}
+        if written is not None:
+            tables |= {name: read(self.spark, written, name) for name in written.names() if name not in held}
+        return frames(self.spark, tables, views)
 
 
 def _size(count: int) -> str:

@@ -6,7 +6,7 @@ import contextlib
 import io
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -17,7 +17,7 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
 
-from auditor.base.at_rest import Fields, dumps, loads
+from auditor.base.at_rest import dumps, loads
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.connectors import schema
 from auditor.connectors.schema import for_spark
@@ -37,7 +37,7 @@ from auditor.spark.session import A_TASK_EACH, quiet_errors, tuned
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from auditor.pipeline.runner import Audited
+    from auditor.pipeline.runner import Audited, Frames, ViewsOf
     from auditor.pipeline.table_tasks import WrittenTables
 
 
@@ -289,11 +289,14 @@ def _pruned(spark: SparkSession, audit: Audited, table: str, plan: str) -> DataF
     )
 
 
-def count(rows: DataFrame, table: str) -> list[Fields]:
-    """Return the counts of the measures in a table, a row per key."""
-    text = measures.counting(table, "{judged}", measures.SPARK)
-    counted: list[Fields] = rows.sparkSession.sql(text, judged=rows).toArrow().to_pylist()
-    return counted
+def frames(spark: SparkSession, tables: Mapping[str, DataFrame], views: ViewsOf) -> Iterator[Frames]:
+    """Yield tables and views over them as frames: large tables as they are, all else as pandas frames."""
+    for name, rows in tables.items():
+        rows.createOrReplaceTempView(name)
+        first = rows.limit(table_tasks.GROUP_ROWS).toArrow()
+        yield name, [rows if first.num_rows == table_tasks.GROUP_ROWS else first.to_pandas()]
+    for name, text in views(measures.SPARK, tuple(tables)).items():
+        yield name, [spark.sql(text).toArrow().to_pandas()]
 
 
 # Tasks that write decoded tables, as one Spark job: no row of a table passes through the JVM or the driver.

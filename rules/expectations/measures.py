@@ -1,271 +1,160 @@
-"""The checks of each decoded or derived table, and the SQL that counts violations per log.
+"""The checks of each table that relate rows to each other and to other tables, and the SQL that counts violations.
 
-A check is a condition on a row in SQL common to Spark and DuckDB, true where the row violates it, or columns that
-identify a row. Columns of the previous row, in file order, are named ``before_<column>``. The counts are small tables,
-one row per log, which the suites judge. Cost: one pass over a table, with one sort where a check needs the previous
-row.
+What a column alone may hold is declared with its table (:meth:`DeclaredTable.may_be`); the suites take it from there.
+``checks.toml`` has the rest: conditions on a row in SQL common to Spark and DuckDB, true where the row violates them;
+columns that identify a row; and conditions on all rows of a key. Rows are joined by equal columns with other tables,
+and with ``logs``, the replicas as the audit read them: decoding and reading come to their numbers each by itself. The
+counts are views with a row per log, which the suites judge. Cost: one pass over a table, with one sort where a check
+needs the row before, and a hash join per other table.
 """
 
 from __future__ import annotations
 
+import pkgutil
 import re
-from collections.abc import Iterable
+import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from string import Template
 
-import pyarrow as pa
-
-from auditor.base.at_rest import Fields
 from auditor.base.errors import RECORD_AT, UNREAD, VENDOR
-from auditor.connectors.schema import COMPRESSION_NAMES, DIR_KEY, LOG_KEY
+from auditor.connectors.schema import COMPRESSION_NAMES, LOGS, RECOVERY_STATES, TRANSACTION_STATES
 from auditor.model.transaction_states import COMPLETION_OF, NEVER_WRITTEN, STATES_BY_ID
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-LOG = tuple(field.name for field in LOG_KEY)
-DIR = tuple(field.name for field in DIR_KEY)
+FRESH_MS = 24 * 3_600_000
+LOG, DIR = ("log_dir", "topic", "partition"), ("log_dir",)
+DUCKDB, SPARK = "duckdb", "spark"
+DIALECTS = (DUCKDB, SPARK)
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check of a table: ``broken``, SQL that is true for a violating row; or ``unique``, columns no two rows
-    share."""
+    """A check of a table: SQL that is true for a violating row; ``unique``: columns that no two rows share; ``of_all``:
+    SQL over all rows of a key."""
 
     name: str
     says: str
-    broken: str = ""
-    unique: tuple[str, ...] = ()
+    broken: str
+    how: str = "row"
     severity: str = "critical"
+    mostly: float = 1.0  # the part of the logs that has to keep it
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """The checks of a table, counted by ``key``; ``before``: columns of the previous row, by ``within``, in
-    ``order``."""
+    """The checks of a table, counted by ``key``.
+
+    ``before``: columns of the row before, by ``within``, in ``order``. ``joins``: other tables, as in ``checks.toml``.
+    """
 
     checks: tuple[Check, ...]
     key: tuple[str, ...] = LOG
     before: tuple[str, ...] = ()
     within: tuple[str, ...] = LOG
     order: tuple[str, ...] = ("file", "position")
+    joins: tuple[str, ...] = ()
 
 
-def _in(column: str, names: Any) -> str:
+def _in(column: str, names: object) -> str:
     # True for a value that is none of these.
-    return f"{column} NOT IN ({', '.join(repr(str(name)) for name in names)})"
+    return f"{column} NOT IN ({', '.join(repr(str(name)) for name in names)})"  # type: ignore[attr-defined]
 
 
 # After compaction any state may follow another, except for states that are never written.
 _STATES = [str(state) for state in STATES_BY_ID if state not in NEVER_WRITTEN]
 _JUMP = " OR ".join(f"(state = '{s}' AND {_in('before_state', (str(p), str(s)))})" for p, s in COMPLETION_OF.items())
-_OUTCOMES, _CLASSES = ("COMMIT", "ABORT"), ("active", "late", "hanging", "orphan", "ghost", "undecidable")
+_NUMBER = " ".join(f"WHEN '{state}' THEN {number}" for number, state in enumerate(TRANSACTION_STATES))
+_OUTCOMES, CLASSES = ("COMMIT", "ABORT"), ("active", "late", "hanging", "orphan", "ghost", "undecidable")
+PARTITION = ("leader", "leader_epoch", "partition_epoch", "replicas", "isr", "adding_replicas", "removing_replicas",
+             "eligible_leader_replicas", "last_known_elr", "leader_recovery_state")  # fmt: skip
+_COMMITS = ("PrepareCommit", "CompleteCommit")
+_UNKNOWN = ("unreadable", "missing", "remote", "left_out", "not_reached")
+UNREAD_OFFSETS = " + ".join(f"coalesce(offsets_{name}, 0)" for name in _UNKNOWN)
 # As errors.is_unread
 _LISTED = ", ".join(repr(reason) for reason in sorted(UNREAD))
 _UNREAD = f"(reason IN ({_LISTED}) OR (reason = 'unknown_key_type' AND detail LIKE '{RECORD_AT}%'))"
-
-MEASURES = {
-    "batches": Measure(
-        (
-            Check("crc_wrong", "every batch has the CRC that it says", "NOT crc_ok"),
-            Check("offsets_not_increasing", "base offsets increase through each log",
-                  "base_offset <= before_last_offset"),
-            Check("last_before_base", "no batch ends before it begins", "last_offset < base_offset"),
-            Check("duplicate_offsets", "no two batches of a log have one base offset", unique=("base_offset",)),
-            Check("magic_unknown", "the record format is one that Kafka had", "magic NOT IN (0, 1, 2)"),
-            Check("codec_unknown", "the codec is one that Kafka has",
-                  f"compression IS NULL OR {_in('compression', COMPRESSION_NAMES)}"),
-            Check("control_unknown", "every control batch is of a type that Kafka has",
-                  "is_control AND control_type = 'UNKNOWN'"),
-            Check("transaction_without_producer", "every transactional batch has a producer",
-                  "is_transactional AND (producer_id < 0 OR producer_epoch < 0)"),
-        ),
-        before=("last_offset",),
-    ),
-    "records": Measure(
-        (
-            Check("flawed", "every record keeps its format's rules (KIP-467)", "flaws <> 0"),
-            Check("outside_batch", "no record lies before its batch", "offset < base_offset"),
-            Check("offsets_not_increasing", "offsets increase through each log", "offset <= before_offset"),
-            Check("duplicate_offsets", "no two records of a log have one offset", unique=("offset",)),
-        ),
-        before=("offset",), order=("file", "position", "record_index"),
-    ),
-    "producer_snapshots": Measure(
-        (
-            Check("duplicate_producers", "a snapshot names a producer once", unique=("file", "producer_id")),
-            Check("beyond_snapshot", "a snapshot knows nothing behind its own offset",
-                  "greatest(last_offset, current_txn_first_offset) >= snapshot_offset"),
-            Check("invalid_producer", "producers have ids and epochs", "producer_id < 0 OR producer_epoch < -1"),
-        )
-    ),
-    "aborted_transactions": Measure(
-        (
-            Check("upside_down", "no transaction ends before it begins", "last_offset < first_offset"),
-            Check("not_ascending", "an index lists markers as they were written", "last_offset <= before_last_offset"),
-            Check("version_unknown", "entries have the version that Kafka writes", "version <> 0"),
-        ),
-        before=("last_offset",), within=(*LOG, "file"),
-    ),
-    "index_entries": Measure(
-        (
-            Check("offsets_not_ascending", "offsets ascend through each index", "offset < before_offset"),
-            Check("positions_not_ascending", "positions ascend through each offset index",
-                  "log_position < before_log_position"),
-            Check("times_not_ascending", "times ascend through each time index", "timestamp < before_timestamp"),
-        ),
-        before=("offset", "log_position", "timestamp"), within=(*LOG, "file"),
-    ),
-    "checkpoints": Measure(
-        (
-            Check("negative", "no checkpoint is negative", "offset < 0 OR leader_epoch < 0"),
-            Check("named_twice", "a checkpoint names a log once", unique=("kind", "leader_epoch")),
-            Check("epochs_not_ascending", "leader epochs and their start offsets ascend together",
-                  "kind = 'leader-epoch' AND offset < before_offset"),
-        ),
-        before=("offset",), within=(*LOG, "file", "kind"), order=("leader_epoch",),
-    ),
-    "transaction_log": Measure(
-        (
-            Check("state_never_written", "states are those that a coordinator writes",
-                  f"NOT tombstone AND (state IS NULL OR {_in('state', _STATES)})"),
-            Check("completed_unprepared", "no transaction completes otherwise than it was prepared",
-                  _JUMP, severity="warning"),
-            Check("duplicate_offsets", "no two records have one offset", unique=("offset", "file", "position"),
-                  ),
-            Check("invalid_producer", "ids have a producer and an epoch",
-                  "NOT tombstone AND (producer_id < 0 OR producer_epoch < -1)"),
-            Check("timeout_negative", "time-outs are not negative", "timeout_ms < 0"),
-        ),
-        before=("state",), within=(*LOG, "transactional_id"), order=("offset", "file", "position"),
-    ),
-    "offset_commits": Measure(
-        (
-            Check("offset_negative", "committed offsets are not negative", "committed_offset < 0"),
-            Check("partition_negative", "partitions are not negative", "consumed_partition < 0"),
-            Check("nobody", "every commit names its group", "coalesce(group_id, '') = ''", severity="warning"),
-        )
-    ),
-    "group_metadata": Measure(
-        (
-            Check("generation_negative", "generations are -1 or more", "generation < -1"),
-            Check("nobody", "every record names its group", "group_id IS NULL", severity="warning"),
-        )
-    ),
-    "share_group_state": Measure(
-        (
-            Check("start_negative", "start offsets are -1 or more", "start_offset < -1"),
-            Check("nobody", "every record names its group", "coalesce(group_id, '') = ''", severity="warning"),
-        )
-    ),
-    "remote_log_metadata": Measure(
-        (
-            Check("upside_down", "no segment ends before it begins", "end_offset < start_offset"),
-            Check("state_unknown", "states are those that Kafka has", "state IS NULL"),
-        )
-    ),
-    "topics": Measure(
-        (
-            Check("duplicate_topics", "a topic exists once", unique=("topic",)),
-            Check("duplicate_ids", "no two topics have one id", unique=("topic_id",)),
-        ),
-        key=DIR,
-    ),
-    "topic_configs": Measure((Check("set_twice", "a setting has one value", unique=("topic", "name")),), key=DIR),
-    "broker_configs": Measure((Check("set_twice", "a setting has one value", unique=("entity", "name")),), key=DIR),
-    "partitions": Measure(
-        (
-            Check("duplicate_partitions", "a partition exists once", unique=("topic", "partition")),
-            Check("no_replicas", "every partition has replicas", "size(replicas) = 0"),
-            Check("isr_no_replica", "in-sync replicas are replicas", "size(array_except(isr, replicas)) > 0"),
-            Check("leader_no_replica", "leaders are replicas", "leader >= 0 AND NOT array_contains(replicas, leader)"),
-        ),
-        key=DIR,
-    ),
-    "metadata_history": Measure(
-        (
-            Check("isr_no_replica", "in-sync replicas are replicas", "size(array_except(isr, replicas)) > 0"),
-            Check("leader_no_replica", "leaders are replicas", "leader >= 0 AND NOT array_contains(replicas, leader)"),
-        ),
-        key=DIR,
-    ),
-    "decode_errors": Measure(
-        (
-            Check("not_read", "all of the input was read", _UNREAD),
-            Check("not_decoded", "all that was read could be decoded",
-                  f"{_in('reason', ('vanished', VENDOR))} AND NOT {_UNREAD}", severity="warning"),
-        )
-    ),
-    "producer_states": Measure(
-        (
-            Check("duplicate_producers", "a replica knows a producer once", unique=("producer_id",)),
-            Check("epoch_below_highest", "no producer went back to an older epoch", "producer_epoch < max_epoch"),
-        )
-    ),
-    "transaction_partitions": Measure(
-        (
-            Check("outcome_unknown", "markers commit or abort", _in("outcome", _OUTCOMES)),
-            Check("class_unknown", "open transactions have a class", _in("class", _CLASSES)),
-            Check("upside_down", "no transaction ends before it begins",
-                  "last_offset < first_offset OR (marker_offset >= 0 AND marker_offset <= last_offset)"),
-            Check("stuck", "no transaction hangs", "class IN ('hanging', 'orphan', 'ghost')"),
-            Check("late", "no transaction is beyond its time-out", "class = 'late'", severity="warning"),
-        )
-    ),
-    "transactions": Measure(
-        (
-            Check("outcome_unknown", "transactions commit or abort", _in("outcome", _OUTCOMES)),
-            Check("duplicate_keys", "a producer has one transaction at a time", unique=("transaction_key",)),
-            Check("timed_out", "no transaction ran into its time-out", "decided_by = 'timeout'", severity="warning"),
-            Check("upside_down", "no transaction ends before it begins", "duration_ms < 0", severity="warning"),
-        )
-    ),
-    "events": Measure(
-        (
-            Check("upside_down", "no event ends before it begins", "last_offset >= 0 AND last_offset < base_offset"),
-        )
-    ),
-    "lag": Measure(
-        (
-            Check("negative", "no group has less than nothing left to read", "offsets < 0 OR committed_records < 0"),
-            Check("upside_down", "what is left at most is no less than at least",
-                  "committed_most_records < committed_records OR uncommitted_most_records < uncommitted_records"),
-        )
-    ),
-    "space": Measure(
-        (
-            Check("goes_and_stays", "a segment goes or something keeps it", "(goes IS NULL) = (kept_by IS NULL)"),
-            Check("duplicate_segments", "a replica has a segment once", unique=("base_offset",)),
-            Check("future", "no segment is kept by a timestamp in the future", "kept_by = 'timestamp_in_the_future'",
-                  severity="warning"),
-        )
-    ),
-    "cleaner": Measure(
-        (
-            Check("ratio_impossible", "a dirty ratio lies between 0 and 1", "dirty_ratio < 0 OR dirty_ratio > 1"),
-            Check("faulty", "no cleaner has to read a damaged batch", "stands = 'faulty'"),
-        )
-    ),
-    "blocked": Measure(
-        (
-            Check("blocked", "no partition is blocked for longer than is normal",
-                  "standing IN ('stuck', 'overdue', 'undeliverable') AND NOT accepted"),
-            Check("unknown", "it is known of every partition that is held how it stands", "standing = 'unknown'",
-                  severity="warning"),
-        )
-    ),
-    "verdicts": Measure(
-        (
-            Check("upside_down", "no verdict ends before it begins", "last_offset < base_offset"),
-            Check("rejected", "every policy would have taken what is stored",
-                  "error <> 'DUPLICATE'", severity="warning"),
-        )
-    ),
-}  # fmt: skip
+_IN_SQL = {
+    "jump": _JUMP,
+    "numbers": _NUMBER,
+    "not_written": _in("state", _STATES),
+    "commits": ", ".join(map(repr, _COMMITS)),
+    "unread": _UNREAD,
+    "not_an_error": _in("reason", ("vanished", VENDOR)),
+    "not_class": _in("class", CLASSES),
+    "partition_differs": " OR ".join(f"{name} IS DISTINCT FROM h_{name}" for name in PARTITION),
+    "partition_newest": ", ".join(f"{name} = max_by({name}, coalesce(offset, -1))" for name in PARTITION),
+    "unread_offsets": UNREAD_OFFSETS,
+}
 
 
-DUCKDB, SPARK = "duckdb", "spark"
-DIALECTS = (DUCKDB, SPARK)
+def _measures() -> dict[str, Measure]:
+    tables = tomllib.loads((pkgutil.get_data(__name__, "checks.toml") or b"").decode())
+    names = _IN_SQL | {
+        name: Template(text.strip()).safe_substitute(_IN_SQL) for name, text in tables.pop("shared").items()
+    }
+
+    def lines(text: str) -> list[str]:
+        return Template(text.strip()).safe_substitute(names).replace("\n  ", " ").splitlines()
+
+    return {name: _measure(lines(own.pop("checks")), lines(own.pop("joins", "")), own) for name, own in tables.items()}
+
+
+def _measure(checks: list[str], joins: list[str], own: Mapping[str, list[str]]) -> Measure:
+    fields = (line.split(" | ") for line in checks)
+    return Measure(tuple(_check(*one) for one in fields), joins=tuple(joins), **{n: tuple(v) for n, v in own.items()})
+
+
+def _check(name: str, says: str, broken: str, *more: str) -> Check:
+    how, _, rest = broken.partition(": ")
+    severity = [word for word in more if not word[0].isdigit()] or ["critical"]
+    mostly = [float(word) for word in more if word[0].isdigit()] or [1.0]
+    return Check(name, says, *((rest, how) if how in ("unique", "all") else (broken, "row")), severity[0], mostly[0])
+
+
+MEASURES = _measures()
+
+
+# What a column may hold beside what its declaration says, by table and column: one of these values, or in these bounds.
+_CONTROL = ("ABORT", "COMMIT", "LEADER_CHANGE", "SNAPSHOT_HEADER", "SNAPSHOT_FOOTER", "KRAFT_VERSION", "KRAFT_VOTERS")
+SETS: dict[str, tuple[str, ...]] = {
+    "batches.compression": COMPRESSION_NAMES,
+    "batches.timestamp_type": ("CreateTime", "LogAppendTime", "NoTimestampType"),
+    "batches.control_type": (*_CONTROL, "UNKNOWN"),
+    "index_entries.kind": ("offset", "time"),
+    "checkpoints.kind": ("recovery-point", "high-watermark", "log-start", "cleaner", "leader-epoch"),
+    "transaction_log.state": tuple(_STATES),
+    "partitions.leader_recovery_state": RECOVERY_STATES,
+    "metadata_history.leader_recovery_state": RECOVERY_STATES,
+    "transaction_partitions.outcome": _OUTCOMES,
+    "transaction_partitions.class": CLASSES,
+    "transaction_partitions.kind": ("closed", "open", "marker_only"),
+    "transactions.state": tuple(_STATES),
+    "transactions.outcome": _OUTCOMES,
+    "lag.kind": ("consumer", "share"),
+    "space.goes": ("log_start_offset", "retention_bytes", "retention_ms"),
+    "space.setting_by": ("topic", "broker", "default", "internal"),
+    "cleaner.stands": ("held", "faulty", "due", "below_ratio", "clean", "off"),
+    "blocked.status": ("open", "overdue", "hanging", "prepared", "completed", "unknown"),
+    "blocked.class": CLASSES,
+}
+LIMITS: dict[str, tuple[float, float]] = {
+    "batches.magic": (0, 2),
+    "batches.crc": (0, (1 << 32) - 1),
+    "aborted_transactions.version": (0, 0),
+    "transaction_log.value_version": (0, 1),
+    "transaction_log.status": (0, 7),
+    "offset_commits.value_version": (0, 4),
+    "group_metadata.key_type": (2, 23),
+    "group_metadata.generation": (-2, 1 << 31),
+    "transactions.duration_least_ms": (-FRESH_MS, 1 << 62),  # brokers' clocks may be set
+    "transactions.duration_ms": (-FRESH_MS, 1 << 62),
+    "transactions.duration_most_ms": (-FRESH_MS, 1 << 62),
+    "share_group_state.key_type": (0, 1),
+    "metadata_history.version": (0, 9),
+    "cleaner.dirty_ratio": (0, 1),
+    "cleaner.min_dirty_ratio": (0, 1),
+}
+
 # Functions of Spark's SQL that DuckDB names otherwise, so that one text works for both
 MACROS = {
     "size(x)": "len(x)",
@@ -273,53 +162,81 @@ MACROS = {
     "unix_millis(t)": "epoch_ms(t)",
     "get_json_object(text, path)": "json_extract_string(text, path)",
 }
+AUDITED = Check(
+    "not_audited",
+    "rows are of logs that were audited",
+    "l_there IS NULL OR cluster_id IS DISTINCT FROM l_cluster_id OR broker_id IS DISTINCT FROM l_broker_id",
+)
+ELSEWHERE = (
+    "decode_errors",
+    "transactions",
+    "verdicts",
+    "lag",
+    "checkpoints",
+)  # tables with rows of logs that were not audited
 
 
-def counting(table: str, source: str, dialect: str) -> str:
-    """Return the SQL that counts how many rows of ``source`` violate each check, a row per key."""
+def checks(table: str) -> tuple[Check, ...]:
+    """Return all checks of a table."""
+    return MEASURES[table].checks if table in ELSEWHERE else (AUDITED, *MEASURES[table].checks)
+
+
+def counting(table: str, dialect: str) -> str:
+    """Return the SQL that counts how many rows of a table violate each check, a row per key."""
     wanted = MEASURES[table]
-    quote = '"' if dialect == DUCKDB else "`"
-
-    def named(sql: str) -> str:  # the one column that is a keyword
-        return re.sub(r"\boffset\b", f"{quote}offset{quote}", sql)
-
+    key, quote = ", ".join(wanted.key), '"' if dialect == DUCKDB else "`"
     window = f"PARTITION BY {', '.join(wanted.within)} ORDER BY {', '.join(f'{c} NULLS FIRST' for c in wanted.order)}"
-    before = "".join(f",\n    lag({name}) OVER ({window}) AS before_{name}" for name in wanted.before)
-    counts = ["count(*) AS rows"]
-    for check in wanted.checks:
-        unique = f"{'row' if dialect == DUCKDB else 'struct'}({', '.join(check.unique)})"
-        if len(check.unique) == 1:  # a null is not known, and repeats nothing
-            (unique,) = check.unique
-        broken = f"count({unique}) - count(DISTINCT {unique})" if check.unique else f"count_if({check.broken})"
-        counts.append(f"{broken} AS {check.name}")
-    key = ", ".join(wanted.key)
-    return (
-        f"WITH found AS (\n  SELECT *{named(before)}\n  FROM {source}\n)\n"
-        f"SELECT {key},\n  {named(f',{chr(10)}  '.join(counts))}\nFROM found GROUP BY {key} ORDER BY {key}"
+    before = "".join(f", lag({name}) OVER ({window}) AS before_{name}" for name in wanted.before)
+    counts = [f"max(coalesce({name}, l_{name})) AS {name}" for name in ("cluster_id", "broker_id")]
+    counts += [key, "count(present) AS rows", *(f"{_count(check, dialect)} AS {check.name}" for check in checks(table))]
+    joined = "".join(f"\nLEFT JOIN {_join(line, wanted.key)}" for line in wanted.joins)
+    text = (
+        f"SELECT {f',{chr(10)}  '.join(counts)}\nFROM (SELECT *, TRUE AS present{before} FROM {table})\n"
+        f"FULL JOIN ({_logs(wanted.key)}) USING ({key}){joined}\nGROUP BY {key} ORDER BY {key}"
     )
+    return re.sub(r"(?<!')\boffset\b(?!')", f"{quote}offset{quote}", text)  # the one column that is a keyword
 
 
-_NAMES = {"int64": "bigint", "int32": "int", "int16": "smallint", "bool": "boolean"}
+def _count(check: Check, dialect: str) -> str:
+    if check.how == "all":
+        return f"CAST(coalesce({check.broken}, FALSE) AS BIGINT)"
+    if check.how == "row":
+        return f"CAST(coalesce(count_if(present AND ({check.broken})), 0) AS BIGINT)"
+    names = check.broken.split(", ")
+    fields = "struct_pack({})" if dialect == DUCKDB else "struct({})"
+    row = fields.format(", ".join(f"{n} := {n}" if dialect == DUCKDB else n for n in names))
+    unique = row if len(names) > 1 else names[0]  # a null is not known, and repeats nothing
+    return f"count({unique}) - count(DISTINCT {unique})"
 
 
-def columns_of(columns: Iterable[pa.Field]) -> str:
-    """Return the columns of a table and their types, as text."""
-    return ", ".join(f"{field.name} {_type(field.type)}" for field in columns)
+def _logs(key: tuple[str, ...]) -> str:
+    if key == DIR:
+        return (
+            "SELECT log_dir, max(cluster_id) AS l_cluster_id, max(broker_id) AS l_broker_id, TRUE AS l_there "
+            "FROM logs GROUP BY log_dir"
+        )
+    columns = ", ".join(f"{name} AS l_{name}" for name in LOGS.names if name not in (*key, "offsets_compacted"))
+    more = f"{UNREAD_OFFSETS} AS l_unread, offsets_compacted AS l_compacted, TRUE AS l_there"
+    return f"SELECT {', '.join(key)}, {columns}, {more} FROM logs"
 
 
-def _type(kind: pa.DataType) -> str:
-    if pa.types.is_list(kind):
-        return f"array<{_type(kind.value_type)}>"
-    if pa.types.is_struct(kind):
-        return f"struct<{columns_of(kind)}>"
-    return "timestamp" if pa.types.is_timestamp(kind) else _NAMES.get(str(kind), str(kind))
-
-
-def frame_of(counted: list[Fields], table: str, columns: str) -> pd.DataFrame:
-    """Return the counts of a table: its key, ``columns``, ``rows``, and a column per check. An empty table has one
-    row."""
-    import pandas as pd
-
-    wanted = MEASURES[table]
-    empty = dict.fromkeys(wanted.key) | {"rows": 0} | {check.name: 0 for check in wanted.checks}
-    return pd.DataFrame([{"columns": columns} | row for row in counted or [empty]])
+def _join(line: str, key: tuple[str, ...]) -> str:
+    # A table by equal columns: those of the key, or of the cluster alone for a prefix that ends with "*".
+    about, _, wanted = line.partition(":")
+    wanted, _, where = wanted.partition("WHERE")
+    prefix, table, equal = [*about.split(" ", 2), ""][:3]
+    pairs = [
+        (own.strip(), (other or own).strip())
+        for own, _, other in (e.partition("=") for e in equal.split(",") if e.strip())
+    ]
+    own_key = ["cluster_id"] if prefix.endswith("*") else [name for name in key if name not in dict(pairs)]
+    name = prefix.rstrip("*")
+    columns = [c.partition(" = ") for c in re.split(r", (?=\w+(?: = |, |$))", wanted.strip()) if c]
+    taken = [f"{of or column} AS {name}_{column}" for column, _, of in columns]
+    own, source = [*own_key, *(own for own, _ in pairs)], [*own_key, *(other for _, other in pairs)]
+    own = ["coalesce(cluster_id, l_cluster_id)" if column == "cluster_id" else column for column in own]
+    shown = [f"{column} AS {name}_key{number}" for number, column in enumerate(source)]
+    grouped = f" GROUP BY {', '.join(source)}" if not columns or any("(" in of for _, _, of in columns) else ""
+    text = f"SELECT {', '.join([*shown, *taken, f'TRUE AS {name}_there'])} FROM {table}"
+    equal = " AND ".join(f"{column} = {name}_key{number}" for number, column in enumerate(own))
+    return f"({text}{' WHERE ' + where.strip() if where else ''}{grouped}) AS {name} ON {equal}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,33 +10,27 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor import running
-from auditor.connectors import schema
-from auditor.outputs.publish import logs
 from auditor.pipeline import summary
 from auditor.pipeline.options import AuditOptions
-from auditor.rules.expectations.measures import MEASURES, columns_of, frame_of
+from auditor.rules.expectations.measures import MEASURES, SPARK, counting
 from auditor.spark import spark_tables
-from auditor.spark.spark_tables import count
 from tests import corpora
-from tests.broken_rows import broken, rows_of
+from tests.broken_rows import rows_of
 from tests.facts import opened
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.mark.parametrize("table", MEASURES)
+@pytest.mark.parametrize("table", ["batches", "partitions", "transactions", "lag"])
 def test_rows_are_counted_where_they_break_a_check(table: str, spark: SparkSession) -> None:
-    rows, expected = rows_of(table)
-    assert broken(count(spark_tables.local(spark, rows), table), table) == expected
-
-
-def test_an_empty_table_still_has_its_columns_judged(spark: SparkSession) -> None:
-    frame = spark_tables.local(spark, schema.TABLES["topics"].columns.empty_table())
-    rows = frame_of(count(frame, "topics"), "topics", columns_of(schema.TABLES["topics"].columns)).to_dict("records")
-    assert [(row["columns"], row["rows"], row["duplicate_topics"]) for row in rows] == [
-        ("cluster_id string, broker_id int, log_dir string, topic string, topic_id string", 0, 0)
-    ]
+    """As by DuckDB (``tests/unit/test_expectation_counts.py``), for each kind of key and join."""
+    tables, names = rows_of(table)
+    local = {name: spark_tables.local(spark, rows) for name, rows in tables.items()}
+    views = {SPARK: {"counts": counting(table, SPARK)}}
+    (counts,) = dict(spark_tables.frames(spark, local, lambda dialect, _: views[dialect]))["counts"]
+    counted = {row["log_dir"]: row for row in counts.to_dict("records")}
+    assert [name for name in names if not counted[name][name]] == []
 
 
 def test_a_healthy_directory_meets_every_expectation(spark: SparkSession, tmp_path: Path) -> None:
@@ -51,17 +46,14 @@ def test_a_healthy_directory_meets_every_expectation(spark: SparkSession, tmp_pa
 
 
 def test_spark_frames_are_judged_as_pandas_ones(spark: SparkSession) -> None:
-    from auditor.rules.expectations import suites
-    from auditor.rules.expectations import (  # takes 4 s, in each worker that collects this file
-        suites as expectations_suites,
-    )
+    from auditor.rules.expectations import suites  # takes 4 s, in each worker that collects this file
 
     audit = opened(corpora.unpack("hanging-36"))
-    frames = {"findings": summary.findings(audit).to_pandas(), "logs": logs(audit)}
+    frames = {"findings": summary.findings_table(audit), "logs": summary.logs(audit)}
     names = ("suite", "column", "success", "broken")
     on_pandas, on_spark = (
-        expectations_suites.run({name: (frame, suites.expectations(name)) for name, frame in frames.items()}, session)
-        for session in (None, spark)
+        [[row[n] for n in names] for row in suites.run((name, [made(table)]) for name, table in frames.items())]
+        for made in (lambda table: table.to_pandas(), partial(spark_tables.local, spark))
     )
-    assert [[row[n] for n in names] for row in on_spark] == [[row[n] for n in names] for row in on_pandas]
+    assert on_spark == on_pandas
     assert on_pandas

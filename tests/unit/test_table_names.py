@@ -26,5 +26,5 @@ def test_a_table_is_declared_once_and_listed_by_what_it_is_made_of() -> None:
     assert schema.names(schema.MadeOf.FILES)[-1] == "decode_errors"  # it has what killed the readers of the others
 
 
-def test_every_expectation_has_rows_that_keep_it_and_rows_that_break_it() -> None:
+def test_every_table_has_rows_that_break_an_expectation() -> None:
     assert set(GOOD) == set(BREAKS) == set(MEASURES)

@@ -36,7 +36,7 @@ def test_a_healthy_directory_meets_every_expectation_and_an_altered_one_does_not
         (run,) = [run for run in runs.committed(tmp_path / "history") if run.run_id == name]
         assert runs.read(tmp_path / "history", run, "expectations") == judged
     assert failing(found["healthy-41"]) == set()
-    assert {("findings", "severity"), ("logs", "bytes_error")} <= failing(found["altered-41"])
+    assert {("findings", "severity"), ("logs_judged", "bytes_error")} <= failing(found["altered-41"])
 
 
 def test_drift_is_judged_against_the_run_before(tmp_path: Path) -> None:
@@ -44,10 +44,10 @@ def test_drift_is_judged_against_the_run_before(tmp_path: Path) -> None:
         (str(corpora.unpack("healthy-28")),), tmp_path / "out", expectations=True, history=tmp_path / "history"
     )
     first = published(options)
-    assert ("logs", "batches_ratio") not in failing(first)
+    assert ("logs_judged", "batches_ratio") not in failing(first)
     (kept,) = runs.committed(tmp_path / "history")
     then = runs.read(tmp_path / "history", kept, "logs")
     at = then.schema.get_field_index("batches")
     thrice = pa.array([3 * max(100, n) for n in then["batches"].to_pylist()], pa.int64())
     runs.publish(tmp_path / "history", kept.run_id, {"logs": then.set_column(at, "batches", thrice)}, kept.facts)
-    assert ("logs", "batches_ratio") in failing(published(options))
+    assert ("logs_judged", "batches_ratio") in failing(published(options))
