@@ -239,7 +239,8 @@ def _results(batch: Any, name: str, wanted: list[Expectation], form: Fields) -> 
     out = batch.validate(gx.ExpectationSuite(name, expectations=wanted), result_format=form).results
     if len(out) != len(wanted):
         raise AssertionError(f"suite {name}: {len(wanted)} expectations built, {len(out)} evaluated")
-    return list(out)
+    places = {own.description: place for place, own in enumerate(wanted)}  # great-expectations has an order of its own
+    return sorted(out, key=lambda result: places[result.expectation_config.description])
 
 
 def _row(suite: str, result_row: Any) -> Fields:

@@ -20,11 +20,11 @@ from auditor.rules.expectations.measures import MEASURES, checks
 from auditor.rules.seen.view import Finding
 
 FINDING = Finding(
-    "sequence-gap", "warning", 1, "t", 0, 5, 6, message="m", outcome="none", remedy="r",
+    "sequence-gap", "warning", 1, "t", 0, 5, 6, message="m", outcome="none",
     timestamp=datetime.datetime.fromisoformat("2026-11-21T04:00:00.000Z"),
-).to_dict()  # fmt: skip
+).to_dict() | {"remedy": "r"}  # fmt: skip
 LOG = {
-    **dict.fromkeys(schema.LOGS.names, 0), "cluster_id": "c", "log_dir": "d", "topic": "t",
+    **dict.fromkeys(schema.LOGS.names, 0), "leader_copy": True, "cluster_id": "c", "log_dir": "d", "topic": "t",
     "bytes_total": 10, "bytes_decoded": 10, "offsets_total": 4, "offsets_data": 4,
     "log_end": 4, "last_stable_offset": 4,
 }  # fmt: skip
