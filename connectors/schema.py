@@ -51,7 +51,7 @@ EVERYWHERE = {
     "cluster_id": "`cluster.id` of `meta.properties`; null where it does not say",
     "broker_id": "`node.id` or `broker.id` of `meta.properties`, else the digits at the end of the directory's name; "
     "null where there are none",
-    "log_dir": "the log directory, relative to the deepest directory above all PATHs; empty: that directory; null: in none",
+    "log_dir": "the log directory, relative to the deepest directory above all PATHs; empty: that one; null: in none",
     "topic": "the topic whose log it is; null: of none",
     "partition": "the number of the partition whose log it is; null: of none",
     "file": "the file it comes from, relative to `log_dir`",

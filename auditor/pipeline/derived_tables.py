@@ -836,7 +836,7 @@ texts; what is no text there, and in `expected`, `found` and `missing`, is JSON.
     confidence:string `proved`, `likely` or `undecidable`, from the evidence; null where the rule has none
     log_dir:string the log directory, relative to the deepest folder above all PATHs; null where it is about none
     expected:string the value that a sound log would have; null where the rule compares none
-    found:string the value that was found instead
+    found:string the value that was found instead; else null
     missing:string what would decide the finding; null where nothing is missing
     batches:long batches that it is about; null where the rule does not count them
     records:long records that it is about; null where the rule does not count them
