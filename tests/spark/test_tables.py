@@ -45,7 +45,7 @@ def test_open_transactions_have_their_class(spark: SparkSession) -> None:
 
 
 def test_findings_can_be_asked_for(spark: SparkSession) -> None:
-    rows = ask(spark, "hanging-36", "select kind, evidence from findings where severity = 'critical'")
+    rows = ask(spark, "hanging-36", "select kind, log_dir from findings where severity = 'critical'")
     assert [row["kind"] for row in rows] == ["hanging-transaction"] * 4
     assert all(row["log_dir"] for row in rows)
 
