@@ -16,6 +16,7 @@ from auditor.base.errors import AuditInputError
 from auditor.dashboards import overview
 from auditor.outputs import runs
 from auditor.outputs import site as outputs_site
+from auditor.pipeline import summary
 from tests.unit import report_samples as samples
 from tests.unit.html_page import Page
 from tests.unit.test_clusters import publish
