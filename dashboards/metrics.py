@@ -55,42 +55,42 @@ def _registry(run: answers.RunReport) -> CollectorRegistry:
     count("open_transactions", "Open transactions by class", ("class",), _classes(findings, summary))
     count(
         "blocked_partitions",
-        "Partitions that a transaction holds, by how they stand",
+        "Partitions with an open transaction, by standing",
         ("standing",),
         _standings(blocked),
     )
     gauge(
         "lso_lag_offsets",
-        f"Offsets behind the last stable offset of a held partition; but for the {WORST} worst, summed",
+        f"LSO lag of a partition with an open transaction; beyond the {WORST} worst, summed",
         _PARTITION,
         _lags(blocked),
     )
     gauge(
         "holder_age_seconds",
-        f"Age of what holds a partition; of all but the {WORST} worst, the oldest",
+        f"Age of the open transaction of a partition; beyond the {WORST} worst, the oldest",
         _PARTITION,
         _ages(blocked),
     )
     count(
         "bytes",
-        "Bytes given to the audit: decoded, skipped with a reason, unreadable",
+        "Input bytes: decoded, skipped, unreadable",
         ("state",),
         {(state,): summary["bytes"][state] or 0 for state in _STATES},
     )
-    count("complete", "1 if all of the input was read, 0 if a part was not or there was nothing to judge", (),
+    count("complete", "1 if all of the input was read, 0 if a part was unreadable or there was no input to check", (),
           {(): float(summary.get("complete") is not False)})  # fmt: skip
     count("batches", "Record batches audited", (), {(): summary["batches"] or 0})
     count("validation_failures", "What leaders would have counted as refused of what is stored, by their own counters "
           "(KIP-467); without --records, those that headers show", ("counter",), _refusals(summary))  # fmt: skip
     if summary["clusters"]:
-        says = "What people call the cluster, always 1: to be joined by cluster"
+        says = "Display name of the cluster, always 1: join by cluster"
         gauge("cluster_info", says, *_names(summary["clusters"]))
     for name, (says, value) in _times(summary).items():
         count(name, says, (), {} if value is None else {(): value})
     policies = sorted({str(row["policy"]) for row in summary["policy"]})
     count(
         "info",
-        "Version of the auditor and the policies it judged by",
+        "Version of the auditor and its policies",
         ("version", "policy"),
         {(str(summary["tool"]["version"]), ",".join(policies)): 1},
     )
@@ -116,7 +116,7 @@ def _findings(count: Count, run: answers.RunReport) -> None:
     )
     count(
         "accepted_findings",
-        "Findings that the baseline accepts; no other number has them",
+        "Findings suppressed by the baseline, in no other metric",
         ("severity",),
         {(name,): accepted[name] for name in SEVERITIES},
     )
@@ -136,11 +136,11 @@ def _names(named: Sequence[Values]) -> tuple[tuple[str, ...], Samples]:
 
 
 def _times(summary: Values) -> dict[str, tuple[str, float | None]]:
-    as_of, ran = "The time that the audit judges by, in seconds since the epoch", summary["ran"] or {}
+    as_of, ran = "Evaluation time, in seconds since the epoch", summary["ran"] or {}
     return {
         "as_of_timestamp_seconds": (as_of, _seconds(summary["as_of"])),
-        "run_timestamp_seconds": ("When the run began, in seconds since the epoch", _seconds(ran.get("began"))),
-        "run_duration_seconds": ("How long the run took", ran.get("seconds")),
+        "run_timestamp_seconds": ("Start of the run, in seconds since the epoch", _seconds(ran.get("began"))),
+        "run_duration_seconds": ("Duration of the run", ran.get("seconds")),
     }
 
 

@@ -107,39 +107,39 @@ def panels() -> list[Any]:
         number("Open findings", "Critical and error findings. Green only if none is open and no audit is incomplete.",
                f"{open_findings} > 0 or ({open_findings} unless on() {incomplete} > 0)", place(0, 0, 4, 5), red,
                calm="green"),
-        number("Critical findings", "Data is lost, or somebody stands still.",
+        number("Critical findings", "Data is lost, or consumers are blocked.",
                'sum(kafka_audit_findings_by_severity{OF,severity="critical"})', place(4, 0, 3, 5), red),
         number("Error findings", "Exactly-once is broken, or will be.",
                'sum(kafka_audit_findings_by_severity{OF,severity="error"})', place(7, 0, 3, 5), {1: "orange"}),
         number("Suppressed findings", "The baseline suppresses them. No other number includes them.",
                "sum(kafka_audit_accepted_findings{OF})", place(10, 0, 3, 5), {}),
-        number("Blocked partitions", "read_committed consumers of them stand still. report.html says who holds them.",
+        number("Blocked partitions", "Their read_committed consumers are blocked. report.html shows the transactions.",
                f"sum(kafka_audit_blocked_partitions{{OF,{blocked}}})", place(13, 0, 3, 5), red),
-        number("Not readable", "Bytes of which nothing is said.",
+        number("Unreadable bytes", "Bytes that were not checked.",
                'sum(kafka_audit_bytes{OF,state="unreadable"})', place(16, 0, 2, 5), {1: "orange"}, "bytes"),
-        number("Incomplete audits", "A part of the input could not be read, or there was nothing to judge.",
+        number("Incomplete audits", "Part of the input is unreadable, or there was no input to check.",
                incomplete, place(18, 0, 2, 5), {1: "orange"}),
-        number("Since the last run", "Of the cluster whose last audit is the longest ago.",
+        number("Since the last run", "For the cluster with the oldest last audit.",
                "max(time() - kafka_audit_run_timestamp_seconds{OF})", place(20, 0, 4, 5),
                {1.1 * DAY: "yellow", 1.5 * DAY: "orange"}, "s"),
-        rows("Who is blocked", "For how long, and which partition; the worst have a row each.",
+        rows("Blocked partitions by age", "Duration and partition; the worst have a row each.",
              "max by (cluster, broker, topic, partition, standing) (kafka_audit_holder_age_seconds{OF})",
-             place(0, 5, 12, 9), "held for", "s"),
-        curve("Offsets behind the last stable offset", "By topic: what read_committed consumers do not get.",
+             place(0, 5, 12, 9), "open for", "s"),
+        curve("LSO lag", "By topic: offsets that read_committed consumers cannot read yet.",
               "sum by (cluster, topic) (kafka_audit_lso_lag_offsets{OF})", "{{cluster}} {{topic}}",
               place(12, 5, 12, 9)),
         coloured(curve("Findings by severity", "Each step is a run of the audit.",
                        "sum by (severity) (kafka_audit_findings_by_severity{OF})", "{{severity}}",
                        place(0, 14, 12, 9))),
-        curve("Open transactions by class", "Active ones are normal.",
+        curve("Open transactions by class", "Class active: within timeout.",
               "sum by (class) (kafka_audit_open_transactions{OF})", "{{class}}", place(12, 14, 12, 9)),
-        rows("Findings by rule", "Of the latest run. 'auditor rules ID' says what a rule means and what to do.",
+        rows("Findings by rule", "Latest run. 'auditor rules ID' explains a rule and what to do.",
              "sum by (rule, kind, severity) (kafka_audit_findings{OF}) > 0", place(0, 23, 12, 10), "findings"),
-        rows("Clusters", "Version and policy of the latest run of each, and how long it took.",
+        rows("Clusters", "Version, policy and duration of the latest run of each cluster.",
              "max by (cluster, instance) (kafka_audit_run_duration_seconds{OF})"
              " * on (cluster, instance) group_left (version, policy) kafka_audit_info{OF}",
              place(12, 23, 12, 5), "took", "s"),
-        curve("Bytes audited", "Decoded, skipped with a reason, unreadable.",
+        curve("Bytes audited", "Decoded, skipped, unreadable.",
               "sum by (state) (kafka_audit_bytes{OF})", "{{state}}", place(12, 28, 12, 5), "bytes"),
     ]  # fmt: skip
 
@@ -148,7 +148,7 @@ def text() -> str:
     """The dashboard as JSON, the same for the same version of the builders."""
     made = (
         dashboard.Dashboard("Kafka log audit").uid("kafka-log-audit").tags(["kafka"]).timezone("utc").editable()
-        .description("What the latest audits of Kafka log directories found, from metrics.prom.")
+        .description("Findings of the latest audits of Kafka log directories, from metrics.prom.")
         .refresh("5m").time("now-30d", "now").tooltip(models.DashboardCursorSync.CROSSHAIR)
         .with_variable(dashboard.DatasourceVariable("datasource").label("Prometheus").type("prometheus"))
         .with_variable(chooser("instance", "Instance", "kafka_audit_info"))

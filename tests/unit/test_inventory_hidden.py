@@ -108,7 +108,7 @@ def test_a_folder_of_nothing_but_a_link_says_so(tmp_path: Path) -> None:
     above.mkdir()
     (tmp_path / "tools").mkdir()
     (above / "tools").symlink_to(tmp_path / "tools")
-    with pytest.raises(AuditInputError, match="tools: symbolic link \(not followed\)"):
+    with pytest.raises(AuditInputError, match=r"tools: symbolic link \(not followed\)"):
         discover([str(above)])
 
 
