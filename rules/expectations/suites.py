@@ -192,9 +192,9 @@ def run(tables: Iterable[tuple[str, Iterable[Any]]]) -> Iterator[Fields]:
     """Judge each table by the suite of its name; yield a row per expectation.
 
     A table comes as pandas frames, which are judged one by one, or as Spark frames. Columns: suite, expectation,
-    column, says, severity, success, rows, broken, where (the first logs that violate it), error (why judging failed; success is
-    then false). Errors: AssertionError when fewer expectations were evaluated than built. Cost: some ms per expectation
-    on pandas, a job per table on Spark.
+    column, says, severity, success, rows, broken, where (the first logs that violate it), error (why judging failed;
+    success is then false). Errors: AssertionError when fewer expectations were evaluated than built. Cost: some ms per
+    expectation on pandas, a job per table on Spark.
     """
     definitions = cache(partial(_whole, gx.get_context(mode="ephemeral")))
     for name, frames in tables:

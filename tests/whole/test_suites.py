@@ -22,7 +22,7 @@ from auditor.rules.seen.view import Finding
 FINDING = Finding(
     "sequence-gap", "warning", 1, "t", 0, 5, 6, message="m", outcome="none",
     timestamp=datetime.datetime.fromisoformat("2026-11-21T04:00:00.000Z"),
-).to_dict() | {"remedy": "r"}  # fmt: skip
+).to_dict() | {"remedy": "r", "fingerprint": "f", "source": "s"}  # fmt: skip
 LOG = {
     **dict.fromkeys(schema.LOGS.names, 0), "leader_copy": True, "cluster_id": "c", "log_dir": "d", "topic": "t",
     "bytes_total": 10, "bytes_decoded": 10, "offsets_total": 4, "offsets_data": 4,
