@@ -165,25 +165,25 @@ UNNOTICED: dict[str, dict[str, str]] = {
         "group_metadata": "leader:nulled protocol:nulled protocol_type:emptied regular_expression:nulled "
         "state_timestamp:nulled generation:scaled generation:shifted",
         "metadata_history": "entity:emptied",
-        "transaction_partitions": "began_not_before:nulled",
+        "transaction_partitions": "began_earliest_at:nulled",
         "transactions": "groups:emptied",
-        "lag": "since_not_after:nulled since_not_after:shifted since_not_before:nulled",
-        "space": "goes_at:nulled held_from:nulled held_from:shifted kept_by_file:nulled transactional_id:nulled "
+        "lag": "readable_latest_at:nulled readable_latest_at:shifted readable_earliest_at:nulled",
+        "space": "goes_at:nulled held_offset:nulled held_offset:shifted kept_by_file:nulled transactional_id:nulled "
         "undecided:nulled",
         "cleaner": "undecided:nulled",
-        "blocked": "since_by_producer:nulled since_by_producer:shifted since_not_after:nulled since_not_after:shifted "
-        "since_not_before:nulled state:nulled",
-        "events": "time:nulled time:shifted",
+        "blocked": "began_by_producer_at:nulled began_by_producer_at:shifted began_latest_at:nulled "
+        "began_latest_at:shifted began_earliest_at:nulled state:nulled",
+        "events": "written_at:nulled written_at:shifted",
         "decode_errors": "detail:emptied",
     },
     ALONE: {
         "share_group_state": "delivery_complete_count:shifted leader_epoch:shifted snapshot_epoch:scaled "
         "snapshot_epoch:shifted start_offset:shifted state_epoch:scaled state_epoch:shifted",
         "remote_log_metadata": "end_offset:shifted event_broker_id:scaled event_broker_id:shifted "
-        "max_timestamp:shifted size:scaled size:shifted start_offset:shifted",
+        "max_timestamp:shifted bytes:scaled bytes:shifted start_offset:shifted",
         "broker_configs": "*:dropped",
         "metadata_history": "broker_epoch:scaled broker_epoch:shifted node_id:scaled node_id:shifted",
-        "decode_errors": "length:scaled length:shifted position:scaled position:shifted",
+        "decode_errors": "bytes:scaled bytes:shifted position:scaled position:shifted",
         "producer_states": "expires_at:shifted",
         "lag": "settled_records:scaled settled_records:shifted",
         "cleaner": "first_uncleanable_offset:shifted held_bytes:shifted",
