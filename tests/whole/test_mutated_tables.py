@@ -164,6 +164,7 @@ UNNOTICED: dict[str, dict[str, str]] = {
     FREE: {
         "group_metadata": "leader:nulled protocol:nulled protocol_type:emptied regular_expression:nulled "
         "state_timestamp:nulled generation:scaled generation:shifted",
+        "batches": "crc_ok:nulled",
         "metadata_history": "entity:emptied",
         "transaction_partitions": "began_earliest_at:nulled",
         "transactions": "groups:emptied",
