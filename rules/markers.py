@@ -240,8 +240,8 @@ def split_decision(log: LogView) -> Iterator[Finding]:
     decision. The marker may be an operator's. It may be of the producer's next transaction, after the coordinator
     skipped this partition (KAFKA-20734); the finding then covers the data up to that marker. It may also be a late
     marker of the previous transaction (KIP-1228). A later marker with the right result does not repair the data.
-    Without __transaction_state, under transaction.version 2: a COMMIT marker that repeats the epoch and result of the
-    previous marker is late, if it ends data of that epoch and an ABORT of the next epoch ended the rest.
+    Without __transaction_state, under transaction.version 2, a COMMIT marker that repeats the epoch and result of the
+    previous marker is late. It ends data of that epoch, and an ABORT of the next epoch ended the rest.
     Can be wrong: one transaction of version 1 after a downgrade looks like a late marker; the clocks of two brokers
     differ by more than 30 s, or clients stamp records with other times. Late data after a completed decision does not
     count, nor does a partition that was added and never written. A marker newer than the copy of __transaction_state is
@@ -452,7 +452,7 @@ def marker_contradicts_decision(log: LogView) -> Iterator[Finding]:
 
 def _may_be_of_a_later_one(log: LogView, window: TransactionWindow, t: np.void) -> bool:
     # Files of a running broker are copied one after another: the decision may be newer than the coordinator's copy, and
-    # the window's own marker cleaned away.
+    # the window's own marker compacted away.
     history, prepare = log.cluster.coordinator, window.prepare
     if history is None or prepare is None or _must_have_marker(log, window):
         return False

@@ -517,7 +517,7 @@ def unclean_election(log: LogView) -> Iterator[Finding]:
     longer exist.
     Can be wrong: the new leader may have had all records by chance (a warning, if the previous leader's replica shows
     it and has not followed the new leader yet). The last leader may not have stopped, if its metadata log was copied
-    before the incident and its data after it, or if its machine lost power, since brokers do not flush that log. The
+    before the incident and its data after it. Or its machine lost power, since brokers do not flush that log. The
     finding is inconclusive if a majority of the voters is in the input and lacks the record.
     What to do: keep the old leader's replica before its broker starts, since the start truncates it. Compare it with
     the new leader's replica (replica-divergence has the offsets, and which records were not re-sent); re-send the

@@ -223,13 +223,12 @@ def _shared(plain: int, transactional: int) -> str:
 def unknown_producer_exposure(log: LogView) -> Iterator[Finding]:
     """A producer id may expire, or has expired, before its next write
 
-    Checks: all batches of a producer are below the log start, by the file or a snapshot, and it has not written since
-    or restarted at sequence 0 in the same epoch. Or a producer that still writes was idle twice or more for over 80% of
+    Checks: all batches of a producer are below the log start, by the file or a snapshot. It has not written since, or
+    restarted at sequence 0 in the same epoch. Or a producer that still writes was idle twice or more for over 80% of
     the expiration. Producers idle past the expiration are excluded.
-    Why it matters: brokers before 2.4 expire a producer id with its last batch, even if its end marker is retained, and
-    refuse its next batch with UNKNOWN_PRODUCER_ID. 0.11 keeps it while the marker is stored, and refuses with
-    OUT_OF_ORDER_SEQUENCE_NUMBER. Later brokers keep it until it expires, but a new replica or a lost snapshot has no
-    state of it either.
+    Why it matters: brokers before 2.4 expire a producer id with its last batch, even if its end marker is retained.
+    They refuse its next batch with UNKNOWN_PRODUCER_ID; 0.11 keeps it while the marker is stored, and refuses with
+    OUT_OF_ORDER_SEQUENCE_NUMBER. Later brokers keep it until it expires, but a new replica has no state of it.
     Can be wrong: CreateTime timestamps; a closed producer that will never write again; 0.11 counts as 1.0 if no
     snapshot shows an end marker.
     What to do: if the next write will be refused, keep records (retention.ms) for longer than the producer is idle, or
@@ -605,8 +604,8 @@ def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:
     """A producer's clock is far from the brokers'
 
     Checks: in a CreateTime topic, the timestamp of a batch is more than producer.id.expiration.ms before an earlier
-    broker-written time, and nothing else keeps the producer's state (end markers do in 0.11 and since 2.4.1). Or it is
-    more than an hour after a later broker-written time.
+    broker-written time. Nothing else keeps the producer's state (end markers do in 0.11 and since 2.4.1). Or the
+    timestamp is more than an hour after a later broker-written time.
     Why it matters: producer ids expire by their own timestamps. Old ones make them expire at the broker's next check
     (producer-expired-while-active reports it), future ones hide overdue transactions from kafka-transactions.sh
     find-hanging.

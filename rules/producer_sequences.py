@@ -472,7 +472,7 @@ def _inherited(log: LogView, e: Event) -> bool:
     if replica.unread_from >= 0:
         return True
     if replica.log_start_known and replica.log_start <= 0:
-        cleaned = whole_from(log) > 0  # what was before the batch may have been cleaned away
+        cleaned = whole_from(log) > 0  # what was before the batch may have been compacted away
         return cleaned and not flags & SNAPSHOT_DENIES
     if flags & (KNOWN_BELOW | KNOWN_IN_SNAPSHOT):
         return True

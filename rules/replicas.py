@@ -67,7 +67,7 @@ def replica_divergence(log: LogView) -> Iterator[Finding]:
     Batches without sequences prove nothing.
     What to do: keep the losing replica before its broker starts, since the start truncates it; read its records with
     kafka-dump-log.sh and re-send those that the finding lists as not re-sent. If two replicas of one lineage differ,
-    find out which one is right, copy the other one to a safe place, and re-fetch it while the right one is in the ISR.
+    find out which one is right. Copy the other one to a safe place, and re-fetch it while the right one is in the ISR.
     Source: KIP-101; UnknownProducerId and OutOfOrderSequence page of Kafka's wiki; UnifiedLog.truncateTo
     """
     for pair in replica_pairs(log):
@@ -233,8 +233,8 @@ def replica_missing_range(log: LogView) -> Iterator[Finding]:
     leads.
     Can be wrong: a lagging follower, or a replica that was copied before the batches were written (reported as in
     flight); unreadable bytes (reported as inconclusive). Retention and compaction are excluded.
-    What to do: re-fetch the replica without them; if that is the leader, first copy the directory of a replica that has
-    them to a safe place, and make it lead if it is in sync and lacks no record of the leader.
+    What to do: re-fetch the replica without them. If that is the leader, first copy the directory of a replica that has
+    them to a safe place. Make that replica lead if it is in sync and lacks no record of the leader.
     Source: UnknownProducerId and OutOfOrderSequence page of Kafka's wiki; UnifiedLog.highWatermark
     """
     reported: set[tuple[int, int]] = set()  # what the leader replica lacks is one cause, however many followers have it

@@ -441,8 +441,8 @@ def _extra(
 def replica_abort_index_divergence(log: LogView) -> Iterator[Finding]:
     """Transaction indexes of replicas differ
 
-    Checks: below both high watermarks and above both log starts, only one of two replicas has an entry in its .txnindex
-    (producer, first offset, marker offset), although both have the marker's batch.
+    Checks: only one of two replicas has an entry in its .txnindex (producer, first offset, marker offset), although
+    both have the marker's batch. Entries below both high watermarks and above both log starts are compared.
     Can be wrong: last_stable_offset differs legally and is not compared; retention and compaction are excluded; the
     index of a live directory was copied at another time (reported as in flight).
     What to do: if no batch of the segment is broken (a recovery would truncate it there), stop the broker without the

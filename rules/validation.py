@@ -94,8 +94,8 @@ def _structural(
 def record_structure_invalid(log: LogView) -> Iterator[Finding]:
     """A malformed batch
 
-    Checks: with --records, the number of records differs from the declared count, bytes follow the last record, the
-    body cannot be decompressed, offset deltas do not increase or exceed the last one, lengths are impossible, or a
+    Checks: with --records, the number of records differs from the declared count, bytes follow the last record, or the
+    body cannot be decompressed. Or offset deltas do not increase or exceed the last one, lengths are impossible, or a
     header key is null. Always: an unknown codec or magic, a declared count that contradicts the offsets, or bytes
     between intact batches that are no batch (a wrong length, zeros, other bytes).
     Why it matters: leaders refuse such batches, except wrong deltas, which they repair or accept. A stored one breaks

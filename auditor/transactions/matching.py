@@ -779,7 +779,7 @@ def own_window(log: LogFacts, t: np.void) -> TransactionWindow | None:
     behind = np.arange(len(windows)) > carried_out.max(initial=-1)
     data_time, epoch = log.time(t["first_time"]), int(t["producer_epoch"])
     added = windows["added_row"] >= 0
-    # Where its Ongoing records are gone, the decision may have raised the epoch (KIP-890, a time-out).
+    # Where its Ongoing records are gone, the decision may have raised the epoch (KIP-890, a timeout).
     after = (windows["decided_epoch"] == epoch) | (windows["decided_epoch"] - 1 == epoch)
     same_epoch = np.where(added, windows["added_epoch"] == epoch, after)
     begun = np.where(added, windows["added_time"], windows["begun"])

@@ -95,7 +95,7 @@ class Kind:
     coordinator has decided the transaction, so that an abort would contradict it; ``prevented_by`` what prevents such,
     where it holds of one (:mod:`auditor.rules.catalogue.safeguards`). ``moving``: they may only have been seen in
     motion,
-    so ``auditor live`` asks the leader again. ``before_start``: their infos are on what lies before the first offset,
+    so ``auditor live`` asks the leader again. ``before_start``: their infos are about the part before the first offset,
     which is no news where reading began later. ``unverified``: why verification refuses such data. ``together``: which
     of its findings have one cause, and are one finding.
 
@@ -307,7 +307,7 @@ def _page(text: str) -> tuple[str, dict[str, str]]:
 
 @functools.cache
 def load() -> Mapping[str, Rule]:
-    """The whole catalogue in the order of the table: every module of this folder is imported.
+    """The whole catalogue in the order of the table: every module of this directory is imported.
 
     Errors: AssertionError where a row has no check, where a page lacks a section, where ``absorbed_by`` names what is
     no rule and no kind, or where kinds absorb each other.

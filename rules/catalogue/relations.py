@@ -268,7 +268,7 @@ def end_in_the_missing_segment(cause: Finding, other: Finding) -> bool:
 
 @relation("topic", "partition")
 def missing_right_behind(cause: Finding, other: Finding) -> bool:
-    """The missing range follows the cause's batch directly, whose end is in doubt."""
+    """The missing range follows the cause's batch directly, whose end is uncertain."""
     behind = (
         cause.last_offset is not None
         and read(HoleEvidence, other.evidence)["missing_range"][0] == cause.last_offset + 1
@@ -278,7 +278,7 @@ def missing_right_behind(cause: Finding, other: Finding) -> bool:
 
 @relation("topic", "partition")
 def offsets_right_behind(cause: Finding, other: Finding) -> bool:
-    """The same batch, or one expected directly after the cause's, whose end is in doubt."""
+    """The same batch, or one expected directly after the cause's, whose end is uncertain."""
     if cause.last_offset is None or not _same_replica(cause, other):
         return False
     return bool(

@@ -37,7 +37,7 @@ class SettingLocation(Enum):
     """Where the current value of a setting is found."""
 
     PRACTICE = "practice"  # nowhere: what people do
-    PRODUCER = "producer"  # the time-out of a transaction, as its coordinator wrote it down
+    PRODUCER = "producer"  # the timeout of a transaction, as its coordinator stored it
     REPLICAS = "replicas"  # how many a partition has
     FEATURE = "feature"
     TOPIC = "topic"
@@ -117,7 +117,7 @@ def _within_timeout(finding: Finding, cluster: Cluster) -> bool:
     # A two-phase commit has no timeout (KIP-939).
     evidence = read(OpenTransactionEvidence, finding.evidence)
     timeout, age = evidence.get("timeout_ms"), evidence.get("age_ms")
-    has_coordinator = evidence.get("coordinator_state", "") is not None  # else the time-out is a guess
+    has_coordinator = evidence.get("coordinator_state", "") is not None  # else the timeout is a guess
     return timeout != NO_TIMEOUT_MS and (not has_coordinator or timeout is None or age is None or age <= timeout)
 
 
@@ -382,7 +382,7 @@ def _prevents(safeguard: Safeguard, value: str) -> bool:
 
 
 def _present(safeguard: Safeguard, finding: Finding, cluster: Cluster, *, sure: bool) -> Present | None:
-    # ``sure``: the release is known to have the setting, so that its default applies where nobody set it.
+    # ``sure``: the release is known to have the setting, so that its default applies if it is not set.
     name, topic = safeguard.current.name, finding.topic or ""
     match safeguard.current.location:
         case SettingLocation.PRODUCER:
@@ -402,7 +402,7 @@ def _present(safeguard: Safeguard, finding: Finding, cluster: Cluster, *, sure: 
 
 
 def _of_broker(safeguard: Safeguard, finding: Finding, cluster: Cluster, *, sure: bool) -> Present | None:
-    # Set for the leading broker, for all brokers, in its file, or by nobody.
+    # Set for the leading broker, for all brokers, in its file, or not set.
     name = BROKER_NAMES.get(safeguard.current.name, safeguard.current.name)
     led = cluster.last_leader(finding.topic or "", -1 if finding.partition is None else finding.partition)
     broker = finding.broker_id if led is None else led

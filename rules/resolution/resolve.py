@@ -194,7 +194,7 @@ def _chains(cause: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:
 
 
 def _is_settled(f: Finding, catalogue: Mapping[str, Kind]) -> bool:
-    # Nothing is in doubt in the record of its transaction, whatever is in what it explains.
+    # The record of its transaction is certain, whatever it explains.
     about = f.kind in catalogue and catalogue[f.kind].hold is not None
     return about and f.if_true is None and f.severity in GRAVE
 

@@ -48,7 +48,7 @@ class Finding:
 
     ``offset`` and ``last_offset`` are inclusive; ``timestamp`` is in UTC with milliseconds, in rows and lines
     ISO-8601; ``position`` a byte in ``file``, which is relative to the log directory named in ``evidence["log_dir"]``.
-    ``if_true``: the severity that it would have if what is in doubt were so, None where nothing is. ``kind``: which of
+    ``if_true``: the severity of an inconclusive finding if it is true, otherwise None. ``kind``: which of
     the rule's questions, the rule's id where it has one alone. ``fingerprint`` is given once all findings are known.
     ``outcome``: one of :data:`OUTCOMES` that its kind declares; empty until its kind completes the finding.
     """
