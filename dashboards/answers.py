@@ -373,8 +373,7 @@ def _judged(row: Values, findings: Sequence[Finding]) -> tuple[Verdict, str]:
     state, kind = str(row.get("state") or ""), row["class"]
     decided = any(_declared(f, "decided") for f in findings)
     if state == "PrepareCommit" or (state == "CompleteCommit" and decided):
-        lost = "aborting would lose records that the client was told are committed"
-        return Verdict.DO_NOT_ABORT, f"the coordinator committed this transaction, so {lost}"
+        return Verdict.DO_NOT_ABORT, "aborting would lose records that the client was told are committed"
     if state == "PrepareAbort" or decided:
         return Verdict.WAIT, "nothing is lost; consumers stay blocked until its marker is written"
     if kind == "active":
@@ -520,7 +519,6 @@ def _as_transaction(finding: Finding) -> Fields:
 
 
 # The verdict of a run, for headline, terminal and metrics; the exit code follows from the same rows.
-#
 # It depends on the rows of ``blocked`` in the summary and on the outcomes of critical and error findings.
 
 
@@ -669,8 +667,7 @@ def report_of(findings: Iterable[Values], given: Fields) -> RunReport:
 def _outcomes(
     affected: Sequence[Finding], blocked_rows: Sequence[BlockedSummary], waits: Sequence[Finding]
 ) -> list[tuple[str, str]]:
-    # A clause for each outcome with its word alone, the worst first: lost, blocked, the others.
-    # ``waits``: findings about blocked partitions. Some have no row: no leader, or only clients wait.
+    # A clause per outcome with its word, the worst first. ``waits``: of blocked partitions, some without a row.
     held = f"{plural(len(blocked_rows), 'partition')} blocked"
     partitions = {(f["topic"], f["partition"]) for f in waits}
     if not blocked_rows:
@@ -721,9 +718,8 @@ def _headline(
         return "unsure", f"{plural(len(left_out), 'partition')} blocked (reported only by excluded rules)"
     if unknown:
         ages = any(ageless(row.holder.row) for row in unknown)
-        lacking = (
-            "age unknown" if ages else f"copy taken while {'it was' if len(unknown) == 1 else 'they were'} running"
-        )
+        who = "it was" if len(unknown) == 1 else "they were"
+        lacking = "age unknown" if ages else f"copy taken while {who} running"
         return "unsure", f"{plural(len(unknown), 'open transaction')}: status unknown ({lacking})"
     if empty := summary.get("empty_input"):
         reason = empty[:1].upper() + empty[1:]

@@ -12,19 +12,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from auditor.base.at_rest import Values
 from auditor.base.transactional_ids import IdOrigin, guidance, is_flinks
 from auditor.base.words import duration, plural
-from auditor.dashboards import answers, page, timeline
+from auditor.dashboards import answers, page, timeline, wording
 from auditor.dashboards.answers import AFFECTED, BlockedSummary, Open, RunVerdict, badness
 from auditor.dashboards.timeline import TrendLane, axis, milliseconds
-from auditor.dashboards.wording import (
-    GRAVE,
-    SEVERITIES,
-    Finding,
-    fact,
-    instant,
-    log_name,
-    severity_count,
-    short_fingerprint,
-)
+from auditor.dashboards.wording import GRAVE, SEVERITIES, Finding, fact, instant, log_name, short_fingerprint
 
 # The columns on every page: what is blocked, which records are affected, what is new.
 
@@ -226,7 +217,7 @@ class RunPoint:
     def in_words(self) -> str:
         """The run on one line."""
         blocked = f"{plural(self.blocked, 'partition')} blocked, " if self.blocked else ""
-        counted = blocked + ", ".join(severity_count(n, self.counts[n]) for n in SEVERITIES if self.counts[n])
+        counted = blocked + ", ".join(wording.severity_count(n, self.counts[n]) for n in SEVERITIES if self.counts[n])
         also = f"; {self.accepted:,} suppressed" if self.accepted else ""
         return f"{self.run_id}, evaluated at {instant(self.as_of)}: {counted or 'no findings'}{also}"
 

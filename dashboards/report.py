@@ -72,10 +72,7 @@ def table(
     accepted = [BlockedRow(group, "suppressed by the baseline") for group in finding_groups.holders(decided.accepted)]
     listed = {_key(row.holder) for row in (*decided.held, *decided.named, *decided.accepted)}
     behind = [
-        BlockedRow(
-            finding_groups.ProducerPartitions([BlockedSummary(entry)]),
-            "starts after the transaction that blocks its partition",
-        )
+        BlockedRow(finding_groups.ProducerPartitions([BlockedSummary(entry)]), "starts after the blocking transaction")
         for entry in everything
         if _key(entry) not in listed
     ]

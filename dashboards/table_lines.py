@@ -67,11 +67,11 @@ def cleaner_note(row: Values) -> str:
 
 CAUSES = {
     "log_start_offset": "deleted: below the log start",
-    "retention_bytes": "deleted: retention.bytes",
-    "retention_ms": "deleted: retention.ms",
+    "retention_bytes": "deleted: retention by size",
+    "retention_ms": "deleted: retention by time",
     "not_old_enough": "not old enough",
     "timestamp_in_the_future": "its newest timestamp is in the future",
-    "size_below_limit": "log size is below retention.bytes",
+    "size_below_limit": "log size is below its retention limit",
     "older_segment": "an older segment is retained",
     "high_watermark": "not below the high watermark",
     "not_in_remote_storage": "not copied to remote storage",
@@ -171,9 +171,7 @@ def lag_note(row: Values) -> str:
     if row["stands"] == "beyond_end":
         notes.append(f"past the log end offset {row['end_offset']}: auto.offset.reset decides")
     elif row["stands"] == "before_start":
-        decides = (
-            "" if row["kind"] == "share" else "auto.offset.reset decides; "
-        )  # a share group continues at the start
+        decides = "" if row["kind"] == "share" else "auto.offset.reset decides; "  # a share group needs no reset
         notes.append(f"below the log start {row['log_start']}: {decides}counted from the log start")
     elif row["stands"] in ("gap", "marker"):
         notes.append(f"at a {row['stands']}")

@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from auditor import running
 from auditor.base.at_rest import Fields
-from auditor.commands.arguments import (
-    add_point_in_time,
-    add_remote,
-    add_repeatable,
-    add_scope,
-    examples,
-    path_options,
-    utf8_stdout,
-)
+from auditor.commands import arguments
+from auditor.commands.arguments import add_remote, add_repeatable, add_scope, examples, path_options, utf8_stdout
 from auditor.pipeline.options import AuditOptions
 
 if TYPE_CHECKING:
@@ -69,7 +62,7 @@ def _add_options(p: argparse.ArgumentParser) -> None:
     add_remote(p)
     add_scope(p)
     p.add_argument("--as-of", metavar="TIME", help="evaluation time: ISO-8601, epoch ms, or now")
-    add_point_in_time(p)
+    arguments.add_point_in_time(p)
     p.add_argument("--format", default="table", choices=FORMATS, metavar="FORMAT", help=", ".join(FORMATS))
     p.add_argument("--all", action="store_true", help="include rows with nothing to report")
     p.add_argument(

@@ -56,10 +56,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add_work(p)
     p.add_argument("--interval", type=float, default=2.0, metavar="SECONDS", help="pause between rounds")
     p.add_argument(
-        "--until-idle",
-        type=float,
-        metavar="SECONDS",
-        help="exit when no file has changed for this long (default: never)",
+        "--until-idle", type=float, metavar="SECONDS", help="exit when no file changed for this long (default: never)"
     )
     p.set_defaults(run=run)
 

@@ -30,15 +30,11 @@ def rate(text: str) -> int:
         return 0
     match = _RATE.fullmatch(text.strip())
     if match is None:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a rate: expected for example 50MB, 200kB or 1GiB per second, or none"
-        )
+        raise argparse.ArgumentTypeError(f"invalid rate {text!r}: expected 50MB, 200kB or 1GiB (per second), or none")
     number, unit, binary = match.groups()
     value = float(number) * (1024 if binary else 1000) ** _POWERS[unit.lower()]
     if 0 < value < 1000:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: below 1 kB per second; a plain number is bytes: expected for example 50MB"
-        )
+        raise argparse.ArgumentTypeError(f"invalid rate {text!r}: below 1 kB per second (plain numbers are bytes)")
     return int(value)
 
 

@@ -284,10 +284,7 @@ class Newer:
         if not copies:
             return None, "the partition is missing from the newer input, or belongs to another cluster"
         if len({self._cluster(log) for log in copies}) > 1:
-            return (
-                None,
-                "several clusters have this partition, and the earlier run does not name its cluster",
-            )
+            return None, "several clusters have this partition, and the earlier run does not name its cluster"
         if question.broker_id is None or self._live:
             copies = [log for log in copies if log["leader_copy"]]
         else:
@@ -341,10 +338,7 @@ class Newer:
     def _of_finding(self, question: Question, now: Finding) -> AnsweredQuestion:
         if now.if_true is not None:
             return AnsweredQuestion(
-                question,
-                RecheckAnswer.UNDECIDED,
-                f"inconclusive, {now.if_true} if confirmed: {now.message}",
-                finding=now,
+                question, RecheckAnswer.UNDECIDED, f"{now.if_true} if confirmed: {now.message}", finding=now
             )
         fails = now.severity in self._grave
         if not fails and question.severity in self._grave:

@@ -400,9 +400,7 @@ class _Lease:
         # All leases with their sizes. AuditInputError if a store does not list them: then other writers are unknown.
         listing = storage.listing(self.place, deep=False)
         if wrong := [error.detail for error in listing.errors if error.reason != "vanished"]:  # as an empty directory
-            raise AuditInputError(
-                f"cannot list {self.folder.shown}: {wrong[0]}; grant permission or choose another --out"
-            )
+            raise AuditInputError(f"cannot list {self.folder.shown}: {wrong[0]}; grant it or choose another --out")
         return {entry.name: entry.size for entry in listing.files if entry.name.startswith(self.prefix)}
 
     def _others(self) -> dict[str, int]:

@@ -85,8 +85,8 @@ def test_one_file_for_two_clusters_keeps_the_entries_of_each(
         ("[]", "has no list 'accepted'"),
         ('{"accepted": [{"fingerprint": "ab"}]}', "entry 1 has no fingerprint"),
         (json.dumps({"accepted": [entry().row() | {"reason": " "}]}), "entry 1 has no reason"),
-        (json.dumps({"accepted": [entry().row() | {"severity": "bad"}]}), "entry 1: severity is one of"),
-        (json.dumps({"accepted": [entry().row() | {"until": "soon"}]}), "entry 1: 'soon' is no day"),
+        (json.dumps({"accepted": [entry().row() | {"severity": "bad"}]}), "entry 1: invalid severity: expected one of"),
+        (json.dumps({"accepted": [entry().row() | {"until": "soon"}]}), "invalid .*entry 1 'soon': expected a date"),
     ],
 )
 def test_a_file_that_is_no_baseline_is_a_mistake(tmp_path: Path, text: str, says: str) -> None:

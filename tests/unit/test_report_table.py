@@ -40,7 +40,7 @@ def test_blocked_come_first_and_every_open_transaction_once() -> None:
     assert names(found.rows) == [(2, "do-1"), (3, "do-2"), (1, ""), (4, "")]
     assert [row.first.row["producer_id"] for row in found.advised] == [2]
     assert [row.first.row["producer_id"] for row in found.unsure_advised] == [3]
-    assert found.rows[3].note == "starts after the transaction that blocks its partition"
+    assert found.rows[3].note == "starts after the blocking transaction"
     assert found.kinds == {"hanging", "undecidable", "active"}
 
 

@@ -102,7 +102,7 @@ def test_findings_beyond_the_limit_are_said(
     monkeypatch.setattr(outputs_site, "MOST_FINDINGS", 2)
     assert cli.main(["dashboard", str(history), "--export", str(site)]) == 0
     assert capsys.readouterr().out == (
-        f"7 pages written, 0 unchanged; 1 finding of the past without a page of its own: {site}/index.html\n"
+        f"7 pages written, 0 unchanged; 1 older finding without a page: {site}/index.html\n"
     )
     assert {path for path in files(site) if path.startswith("finding/")} == {"finding/ill5.html", "finding/ill7.html"}
     assert "finding/ill6" not in (site / "cluster/ill.html").read_text()
