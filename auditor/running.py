@@ -176,7 +176,7 @@ def write_by(done: Done, publish: Callable[[Done, Path], Made], selection: Selec
             done.runner.ready()
         spared = done.spared()
         if spared is not None and options.cluster_name is not None:
-            summary.cluster_names(done)  # which may be a wrong call
+            summary.cluster_names(done)  # which may be a usage error
         if options.work is not None:
             writable(out_of(options.work), spared, "--work")
         if options.history is not None:

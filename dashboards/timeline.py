@@ -48,7 +48,7 @@ class Bar:
 @dataclass(frozen=True, slots=True)
 class EpochMark:
     """A producer epoch that begins at ``x``. ``fenced``: it is lower than one before it in the lane; ``left``: its
-    label ends at ``x``, for want of room on the right."""
+    label ends at ``x``, where the right has no room."""
 
     x: float
     label: str

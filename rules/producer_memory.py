@@ -75,7 +75,7 @@ def known_peaks(replica: ReplicaFacts, expiration_ms: int) -> list[Peak]:
     if begin.max() < end.min():  # as of most logs: all of them are there together when the last one comes
         return [Peak(len(p), int(cost.sum())) for cost in costs]
     first, last = np.argsort(begin, kind="stable"), np.argsort(end, kind="stable")
-    gone = np.searchsorted(end[last], begin[first], side="right")  # what ends when one begins goes before it
+    gone = np.searchsorted(end[last], begin[first], side="right")  # one that ends when another begins is before it
     alive = np.arange(1, len(p) + 1) - gone
     peaks = []
     for cost in costs:

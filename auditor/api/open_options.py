@@ -84,7 +84,7 @@ Severity = Literal["critical", "error", "warning", "info", "never"]
 
 
 class OpenOptions(TypedDict, total=False):
-    """The options of :func:`auditor.open`. Each may be left out."""
+    """The options of :func:`auditor.open`. Each is optional."""
 
     topic: Several
     """Read only the topics that match this glob, or one of several. Internal topics are always read."""
@@ -117,7 +117,7 @@ class OpenOptions(TypedDict, total=False):
     fail_on_unsure: bool
     """``exit_status`` is also 1 if a partition may be blocked past its timeout but the input cannot confirm it."""
     baseline: AnyPath | None
-    """The file of accepted findings that ``auditor baseline`` writes."""
+    """The file of suppressed findings that ``auditor baseline`` writes."""
     max_findings: int
     """Findings listed per rule and partition; a hundred times as many in all. The rest is summed."""
     cluster_name: str | None

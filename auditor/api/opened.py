@@ -186,7 +186,7 @@ class OpenedAudit(AuditFrontEnd):
         """All findings, the most severe first. On first use all input is read and judged."""
         with self._asking():
             if self._opened.options.cluster_name is not None:
-                pipeline_summary.cluster_names(self._audit)  # which may be a wrong call
+                pipeline_summary.cluster_names(self._audit)  # which may be a usage error
             return Findings(self._audit.findings, pipeline_summary.findings_table(self._audit), self._session)
 
     @cached_property
@@ -376,7 +376,7 @@ def open(
         raise AuditInputError("auditor.open takes spark or master, not both")
     live = not paths
     if live and more.get("work") is not None:
-        raise AuditInputError("work keeps what was read of log directories; a running cluster is read anew each time")
+        raise AuditInputError("work keeps what was read of log directories; a running cluster is read again each time")
     chosen = open_options.audit_options(
         paths,
         {**more, "as_of": "now"} if live and more.get("as_of") is None else more,

@@ -240,7 +240,7 @@ EARLIER = (
 )
 STOPPED_FIRST = "stop the job with a savepoint, which commits them"
 LONGER_THAN_DOWN = (
-    "keep transaction.timeout.ms above the checkpoint interval plus the longest downtime of the job: a transaction "
+    "keep transaction.timeout.ms above the checkpoint interval plus the longest downtime of the job. A transaction "
     "that times out before the job is restored loses records that the checkpoint counts as written"
 )
 

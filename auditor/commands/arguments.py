@@ -159,8 +159,8 @@ def add_work(g: argparse._ActionsContainer) -> None:
     g.add_argument(
         "--work",
         metavar="DIR|URI",
-        help="cache of what was read per partition: the next audit of the same input reads only what is new, also "
-        "after an interruption; on a Spark cluster: a URI or a mount that all hosts share",
+        help="cache of what was read per partition. The next audit of the same input reads only what is new, also "
+        "after an interruption. On a Spark cluster: a URI or a mount that all hosts share",
     )
 
 
@@ -176,7 +176,7 @@ def add_scope(g: argparse._ActionsContainer, clock: str = "record timestamps") -
         "--since",
         metavar="OFFSET|TIME",
         help="scan from the newest segment with a producer snapshot at or below this offset, or from the segment of "
-        f"this time (ISO-8601, {clock}); transactions already open before it are still reported",
+        f"this time (ISO-8601, {clock}). Transactions already open before it are still reported",
     )
 
 

@@ -112,7 +112,7 @@ def publish(
         _tidy(history, left)
         return done
     except REFUSED as error:
-        full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no wrong call
+        full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # not a usage error
         text = f"cannot write to {target.shown}: {why(error)}; free space there or choose another --history"
         raise (AuditFailure if full else AuditInputError)(text) from None
 
@@ -689,8 +689,8 @@ def rows(shelf: Shelf, findings: Mapping[str, KeptFinding]) -> list[Fields]:
 
 
 def unchecked(shelf: Shelf, earlier: Sequence[Run], run: Run) -> tuple[str, dict[str, str]]:
-    """Return why a run is no all-clear for its cluster, in words, and the critical and error findings of ``earlier``
-    runs, in order and with any scope, that it did not look for: the last run with each, by fingerprint.
+    """Return why a run does not show that its cluster is healthy, in words, and the critical and error findings of
+    ``earlier`` runs, in order and with any scope, that it did not look for: the last run with each, by fingerprint.
 
     The words are empty if it may be one. Cost: as :func:`changes_of`, and the findings of older runs that the run
     before has as such.

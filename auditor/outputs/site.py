@@ -138,7 +138,7 @@ class Site:
         return replace(shown, new=new, gone=gone, still=len(parts[2]), unseen=len(parts[3]), infos=infos)
 
     def unchecked(self, run: Run) -> str:
-        """Return why a run is no all-clear for its cluster (:func:`auditor.outputs.runs.unchecked`)."""
+        """Return why a run does not show that its cluster is healthy (:func:`auditor.outputs.runs.unchecked`)."""
         return runs.unchecked(self.shelf, self.all_runs[: self.all_runs.index(run)], run)[0]
 
     def finding(self, path: str) -> str | None:

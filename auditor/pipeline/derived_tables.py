@@ -828,7 +828,7 @@ FINDINGS_TABLE = declared(
     "findings",
     f"""
     a finding, by the fields of `findings.jsonl`. Common keys of `evidence` are columns, the others are a map of \
-texts; what is no text there, and in `expected`, `found` and `missing`, is JSON. Kept runs have all of it as JSON
+texts. What is no text there, and in `expected`, `found` and `missing`, is JSON. Kept runs have all of it as JSON
     SELECT rule, severity, count(*) AS findings FROM findings WHERE confidence = 'proved' GROUP BY ALL
     {_finding_columns()}
     cluster_id:string the cluster whose log it is about; null where no `meta.properties` says

@@ -345,7 +345,7 @@ class _LagReading:
             late = self.cluster.lacks(leader.topic, leader.partition, p.time, other_clock=other)
             return "the log may have been copied before the offset was committed" if late else None
         if s.begin < leader.log_start:
-            return "a part of the log from there on is remote or was left out, and is not in the input"
+            return "a part of the log from there on is remote or excluded, and not in the input"
         if max(leader.lost_at, *(until for _, until in leader.absent), -1) > s.begin:
             return "bytes that could not be read, or a segment that is not there, lie behind the position"
         if leader.ends_early:

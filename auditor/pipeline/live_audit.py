@@ -406,7 +406,7 @@ class ClusterReading:
             if not answer.data:
                 empty += 1
                 if empty == EMPTY_ANSWERS:
-                    return last, "it is not replicated, or was cleaned away"
+                    return last, "it is not replicated, or was compacted away"
             elif not reader.take(answer.data):
                 if most >= self.options.limits.max_batch_bytes:
                     return last, "its batches cannot be read on from there"

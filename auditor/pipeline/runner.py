@@ -157,7 +157,7 @@ def read_task(task: ReplicaTask | SharingTask | TextTask) -> list[ReplicaFacts]:
     except Exception as error:
         if (plain := _without_looks(task)) == task:
             raise
-        failed = failure(error, "the look at records or policies was left out")
+        failed = failure(error, "records or policies were skipped")
         replicas = _read_task(plain)
         for facts in replicas:
             facts.errors.append(failed._replace(file=f"{facts.topic}-{facts.partition}"))

@@ -764,7 +764,7 @@ class Audit(JudgedAudit):
         Errors: :class:`AuditInputError` for an invalid text. Cost: that of the tables that the text names; derived ones
         need the replay, ``findings`` the rules too. The result is held in memory.
         """
-        _ = self.inventory  # a wrong path is said before anything starts
+        _ = self.inventory  # a wrong path is reported before anything starts
         if (names := derived_tables.listed(text)) is not None:
             return names
         self.ready()

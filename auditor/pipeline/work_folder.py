@@ -95,7 +95,7 @@ class WorkFolder(NamedTuple):
                 "another --work"
             ) from error
         if len(key) != KEY_BYTES:
-            raise AuditInputError("--work holds a file 'key' that no audit left there; choose another folder")
+            raise AuditInputError("--work has a file 'key' that no audit wrote; choose another directory")
         return key
 
     def is_begun(self) -> bool:

@@ -381,4 +381,4 @@ class _Job:
 def _ending(status: int, patience_s: float) -> str:
     if status == -signal.SIGALRM:
         return f"takes longer than {patience_s:.0f} s"
-    return f"ends the process: {signal.Signals(-status).name if status < 0 else f'exit status {status}'}"
+    return f"ends the process: {signal.Signals(-status).name if status < 0 else f'exit code {status}'}"

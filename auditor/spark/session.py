@@ -162,7 +162,7 @@ def _pass_on(reading: int, writing: int) -> None:
 # Availability of a Spark Connect server. pyspark's own client retries for some 100 s without a message.
 
 
-SILENT_S, WAIT_S = 2, 30  # after so many seconds it is said that a server is waited for, and so many it is
+SILENT_S, WAIT_S = 2, 30  # seconds until a message that it waits for a server, and until it stops waiting
 
 
 def wait_for(url: str, say: Callable[[str], None]) -> None:

@@ -146,7 +146,7 @@ def _lz4_header(head: bytes, check_header: bool) -> _Lz4Frame | Failure:
     if len(head) <= end:
         return Failure("bad_compression", "lz4: the header is cut")
     if check_header and (xxh32_intdigest(head[4:end]) >> 8) & 0xFF != head[end]:
-        return Failure("bad_compression", "lz4: the header's checksum is wrong")
+        return Failure("bad_compression", "lz4: checksum mismatch in the header")
     return _Lz4Frame(end + 1, 1 << (2 * (sizes >> 4) + 8), bool(flags & 0x10))
 
 
@@ -170,7 +170,7 @@ def _lz4(data: np.ndarray, out: np.ndarray, *, check_header: bool) -> int | Fail
         if frame.checksums and struct.unpack_from("<I", data.data, position + size)[0] != xxh32_intdigest(
             data.data[position : position + size]
         ):
-            return Failure("bad_compression", "lz4: a block's checksum is wrong")
+            return Failure("bad_compression", "lz4: checksum mismatch in a block")
         grown = _lz4_block(data[position : position + size], out[written:], frame.max_block, raw=word != size)
         if isinstance(grown, Failure):
             return grown

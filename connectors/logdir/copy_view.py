@@ -755,7 +755,7 @@ def _part(chunk: Chunk, low: int, high: int, floor: int) -> Chunk:
 _LAST: dict[StorageLocation, tuple[int, int]] = {}  # by place: a hash of its lists, and when (ns) it was first found
 HELD = "held by a copy: the broker has deleted it, and the log begins behind it; the table batches has it"
 OF_VERSION_1 = "a copy of version 1, which is not read: expected version 2; run: auditor copy --out {}"
-NOT_IN_LIST = "a file of Kafka's in the folder of a copy, whose list has it not: nobody reads it"
+NOT_IN_LIST = "a file of Kafka's in the directory of a copy that its list lacks: it is not read"
 
 
 def resolve_copies(

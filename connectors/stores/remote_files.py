@@ -68,7 +68,7 @@ def filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
     try:
         other, path = fsspec.url_to_fs(uri)
     except RuntimeError as error:
-        hint = "check the URI and, for HDFS, that HADOOP_CONF_DIR names the folder of its settings"
+        hint = "check the URI and, for HDFS, that HADOOP_CONF_DIR names the directory of its settings"
         raise AuditInputError(f"{scheme}: {type(error).__name__}; {hint}") from error
     except (OSError, ValueError, ImportError) as error:
         wanted = _DRIVERS.get(scheme, "the fsspec driver of this scheme")

@@ -192,7 +192,7 @@ def place(path: str) -> StorageLocation:
         return StorageLocation("", local)
     location = remote_place(path)
     if not is_there(location):
-        raise AuditInputError(f"{location.shown}: no such object or folder; check the URI and its credentials")
+        raise AuditInputError(f"{location.shown}: no such object or directory; check the URI and its credentials")
     return location
 
 

@@ -274,7 +274,7 @@ def _of_replica(
 def _deleted_segments(
     log_dir: LogDir, replica: Replica, blocked: Mapping[tuple[str, str], list[Skipped]]
 ) -> Iterator[FilePiece]:
-    # Topics whose records have tables are left out.
+    # Without topics whose records have tables.
     key: Key = (log_dir.cluster_id, log_dir.broker_id, log_dir.name, replica.topic, replica.partition)
     if replica.topic in _TOPICS.values():
         return

@@ -614,7 +614,7 @@ def undecided_marker(
         return Advice(Verdict.NOTIFY_OWNER, why, (_in_state(name, "Ongoing"),), (amends,))
     if by_hand:
         return Advice(Verdict.NONE, "an operator aborted it on purpose, and it is not open any more")
-    asked = "" if t["commit"] else "Ask who ran kafka-transactions.sh abort at that time. If nobody did, "
+    asked = "" if t["commit"] else "Ask who ran kafka-transactions.sh abort at that time. If no one did, "
     how = "visible as committed" if t["commit"] else "hidden from read_committed consumers"
     downstream = f". Its data is {how} without a coordinator's decision: compensate downstream"
     return Advice(

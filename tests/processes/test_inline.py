@@ -54,7 +54,7 @@ def with_crashing(out: Path, file: str, how: str, master: str) -> subprocess.Com
     return subprocess.run(command, capture_output=True, text=True, env=env, check=False, cwd=out.parent)
 
 
-@pytest.mark.parametrize(("how", "ending"), [("exit", "exit status 7"), ("segfault", "SIGSEGV")])
+@pytest.mark.parametrize(("how", "ending"), [("exit", "exit code 7"), ("segfault", "SIGSEGV")])
 def test_a_file_that_kills_is_named_and_all_else_is_audited(how: str, ending: str, sound: Path, tmp_path: Path) -> None:
     logs = json.loads((sound / "summary.json").read_text())["logs"]
     log = next(row for row in logs if row["topic"][0] != "_")

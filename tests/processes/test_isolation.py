@@ -54,10 +54,10 @@ def test_sound_replicas_read_as_in_one_process() -> None:
 @pytest.mark.parametrize(
     ("how", "ending"),
     [
-        ("exit", "ends the process: exit status 7"),
+        ("exit", "ends the process: exit code 7"),
         ("segfault", "ends the process: SIGSEGV"),
         ("kill", "ends the process: SIGKILL"),
-        ("raise", "ends the process: exit status 1 after ZeroDivisionError: a mistake of the reader's own"),
+        ("raise", "ends the process: exit code 1 after ZeroDivisionError: a mistake of the reader's own"),
         ("hang", "takes more than 15 s"),
     ],
 )
@@ -147,7 +147,7 @@ def test_a_replica_of_which_every_file_kills_is_given_up_file_by_file() -> None:
 
 def test_what_kills_without_any_file_ends_with_an_error() -> None:
     task = replace(tasks()[0], replica=None)  # type: ignore[arg-type]
-    with pytest.raises(RuntimeError, match="exit status 1"):
+    with pytest.raises(RuntimeError, match="exit code 1"):
         list(read_apart([task], read_task))
 
 

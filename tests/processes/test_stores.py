@@ -78,7 +78,7 @@ def test_what_is_gone_from_a_bucket_is_said(chain: dict[str, str]) -> None:
     assert isinstance(gone, DecodeError)
     assert gone.reason == "vanished"
     for missing in ("s3://copies/nothing", "s3://no-such-bucket/x"):
-        with pytest.raises(AuditInputError, match="no such object or folder"):
+        with pytest.raises(AuditInputError, match="no such object or directory"):
             storage.place(missing)
 
 
