@@ -490,8 +490,8 @@ def carried_out(cluster: Cluster, lacking: Collection[str], entry: StateRecord) 
         either = "this command or the other one lists a partition of the transaction"
         looks = [check(command, either) for command in (repairs.UNAVAILABLE, repairs.UNDER_MIN_ISR)]
         first = (
-            "restore a leader for offline partitions, without an unclean election, and restore min.insync.replicas "
-            "for the others"
+            "restore a leader for offline partitions, without an unclean election, and bring enough replicas of the "
+            "others in sync"
         )
     return _sent_again(cluster, entry, replace(advice, conditions=tuple(looks)), first)
 
