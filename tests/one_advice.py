@@ -43,7 +43,7 @@ AT_RISK = "without another in-sync replica"
 def plain(text: str) -> str:
     """Without what surfaces may change."""
     text = text.replace("records", "record").replace("are discarded", "is discarded")  # one text for several partitions
-    for sign, escaped in (("<", "&lt;"), (">", "&gt;"), ("&", "&amp;")):
+    for sign, escaped in (("<", "&lt;"), (">", "&gt;"), ("&", "&amp;"), ("–", "\\u2013")):
         text = text.replace(escaped, sign)
     return SIGNS.sub("", text)
 

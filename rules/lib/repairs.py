@@ -585,7 +585,7 @@ def compared(log: LogView, replica: ReplicaFacts, offset: int) -> Advice:
             Verdict.NOTIFY_OWNER,
             f"there is no other replica of {log.name}",
             (check(describe_topic(log.topic), "the output shows ReplicationFactor: 1"),),
-            (Step(f"re-send the missing records of {log.name} from offset {offset} on from their source"),),
+            (Step(f"Re-send the missing records of {log.name} from offset {offset} on from their source"),),
         )
     return Advice(
         Verdict.INVESTIGATE_FIRST,

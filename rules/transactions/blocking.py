@@ -225,7 +225,7 @@ def _restore(log: LogView, t: Transaction, commit: MissingCommit) -> Advice:
     with_marker = [c for c in log.replicas if c is not log.leader and len(_commits(c, t))]
     against = [(c, repairs.keeps_out(log, c)) for c in with_marker]
     sound = next((c for c, why in against if why is None), None)
-    decided = shown("the coordinator decided COMMIT", True, "__transaction_state or another replica's marker")
+    decided = shown("the coordinator decided COMMIT", True, "its log or another replica's marker")
     if sound is not None:
         return _led_by_the_one_that_has_it(log, sound, decided)
     if _is_also_open(t):
@@ -237,7 +237,7 @@ def _restore(log: LogView, t: Transaction, commit: MissingCommit) -> Advice:
         "no replica that may lead has the marker",
         True,
         "; ".join(f"broker {c.broker_id} has the marker, but must not lead: {why}" for c, why in against)
-        or "no replica in the input has the marker",
+        or "none in the input",
     )
     epoch = "unknown" if commit.coordinator_epoch is None else commit.coordinator_epoch
     how = (
@@ -490,8 +490,8 @@ def carried_out(cluster: Cluster, lacking: Collection[str], entry: StateRecord) 
         either = "this command or the other one lists a partition of the transaction"
         looks = [check(command, either) for command in (repairs.UNAVAILABLE, repairs.UNDER_MIN_ISR)]
         first = (
-            "restore a leader for offline partitions, without an unclean election, and restore min.insync.replicas "
-            "for the others"
+            "restore a leader for offline partitions, without an unclean election, and bring enough replicas of the "
+            "others in sync"
         )
     return _sent_again(cluster, entry, replace(advice, conditions=tuple(looks)), first)
 

@@ -378,7 +378,7 @@ def _contradiction(log: LogView, row: np.void, entry: StateRecord) -> str | None
     if entry.producer_id != row["producer_id"]:
         return f"its transactional id now has producer id {entry.producer_id}"
     if entry.state in IDLE:
-        return f"its transactional id is in state {entry.state}"
+        return f"its id is in state {entry.state}"
     deciding = entry.state in PREPARED
     if entry.producer_epoch > data_epoch and not (deciding and entry.producer_epoch - data_epoch <= 2):
         return f"the coordinator is already at epoch {entry.producer_epoch}"

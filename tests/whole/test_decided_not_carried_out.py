@@ -79,7 +79,7 @@ def test_a_partition_below_its_minimum_of_replicas_in_sync_refuses_the_marker(tm
     for text in (remedy(f), advice_text(row["advice"])):
         assert f"--describe {LACKING}" in text
         assert SYNCED not in text
-        assert "ring broker 2 or 3 back" in text
+        assert "estore broker 2 or 3" in text
         assert "Another coordinator does not help before" in text
         assert "Do not abort it with kafka-transactions.sh" in text
         assert "kafka-leader-election" not in text
