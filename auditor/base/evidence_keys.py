@@ -7,7 +7,7 @@ kinds (:mod:`auditor.rules.catalogue.kinds`); :class:`Evidence` is that of all. 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypedDict, TypeVar, cast
+from typing import Any, NotRequired, TypedDict, TypeVar, cast
 
 Shape = TypeVar("Shape")
 
@@ -18,13 +18,21 @@ def read(shape: type[Shape], evidence: Mapping[str, Any] | None) -> Shape:
 
 
 class AbsorbedFinding(TypedDict):
-    """A finding that another one explains."""
+    """A finding that another one explains.
+
+    ``outcome`` and what follows: of one that says which records are lost, hidden, exposed or duplicated.
+    """
 
     rule: str
     severity: str
     topic: str | None
     partition: int | None
     message: str
+    outcome: NotRequired[str]
+    ranges: NotRequired[list[list[int]]]
+    producer_id: NotRequired[int | None]
+    transactional_id: NotRequired[str | None]
+    log_dir: NotRequired[str | None]
 
 
 class Evidence(TypedDict, total=False):
@@ -32,10 +40,13 @@ class Evidence(TypedDict, total=False):
 
     ``framework`` and what follows: :class:`auditor.base.transactional_ids.IdOrigin` of its transactional id.
     ``records``, ``missing_records`` or ``missing_offsets``: how many records it is about. ``summed``: of how many that
-    are not listed it is the sum, from ``first_offset`` to ``last_offset``.
+    are not listed it is the sum, from ``first_offset`` to ``last_offset``. ``ranges``: the offsets that its outcome is
+    about, where these are not the finding's: first, last, and the producer id where there are several producers; empty
+    for records without offsets. ``missing_records``: from sequence ``expected`` on.
     """
 
     log_dir: str | None
+    ranges: list[list[int]]
     confidence: str
     checksums: str
     in_flight: bool
