@@ -245,6 +245,12 @@ MEASURES = {
             Check("faulty", "no cleaner has to read a damaged batch", "stands = 'faulty'"),
         )
     ),
+    "impact": Measure(
+        (
+            Check("upside_down", "no range ends before it begins", "last_offset < first_offset"),
+            Check("impacted", "no records are lost, hidden, exposed or duplicated", "outcome IS NOT NULL"),
+        )
+    ),
     "blocked": Measure(
         (
             Check("blocked", "no partition is blocked for longer than is normal",
