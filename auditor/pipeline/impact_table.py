@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from auditor.connectors.schema import MadeOf, declared
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.lag_table import ReadCluster
 from auditor.replay.reading import lag_counts
-from auditor.rules.lib.lost_batches import READ, sent_again
+from auditor.rules.lib.lost_batches import READ, SentAgain, sent_again
 from auditor.rules.lib.replica_pairs import last_before
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import IMPACTS, Finding, LogView, plain
@@ -63,6 +64,8 @@ sequences); null: not known
 )
 LOST = IMPACTS[0]
 MOST_GROUPS = 1_000  # rows of one range; a range of more has one row
+MOST_SEARCHES = 20  # ranges of a log whose records are searched for in the rest of it
+NO_COPY = "no replica in the input has them"
 NOT_IN_INPUT = "the partition is not in the input"
 UNREAD = "batches of this input cannot be read a second time"
 
@@ -92,21 +95,27 @@ def ranges_by_log(findings: Iterable[Finding], clusters: Mapping[str, str]) -> d
         if f.outcome not in IMPACTS:
             continue
         evidence, several = read(Evidence, f.evidence), []
+        own = f.ranges if f.topic is not None and f.partition is not None else []
         for other in evidence.get("also", ()):
-            if other.get("outcome") == f.outcome and other["topic"] is not None and other["partition"] is not None:
-                place = other["topic"], other["partition"], other.get("log_dir")
-                producer, owner = other.get("producer_id"), other.get("transactional_id")
-                several += [(place, span, producer, owner) for span in other.get("ranges", ())]
+            place = other["topic"], other["partition"]
+            if other.get("outcome") != f.outcome or None in place:
+                continue
+            about = (*place, other.get("log_dir")), other.get("producer_id"), other.get("transactional_id")
+            here = own if place == (f.topic, f.partition) else ()
+            several += [(about, span) for span in other.get("ranges", ()) if not _overlaps(span, here)]
         if f.topic is not None and f.partition is not None:
-            own = (f.topic, f.partition, evidence.get("log_dir")), f.producer_id, f.transactional_id
-            own_ranges = f.ranges or ([[-1, -1]] if not several else [])
-            several = [(own[0], span, *own[1:]) for span in own_ranges] + several
-        for (topic, partition, log_dir), span, producer, owner in several:
+            about = (f.topic, f.partition, evidence.get("log_dir")), f.producer_id, f.transactional_id
+            several = [(about, span) for span in own or ([] if several else [[-1, -1]])] + several
+        for ((topic, partition, log_dir), producer, owner), span in several:
             row = _known(f) | {"log_dir": log_dir, "transactional_id": owner}
             of_data = None if f.group_id is not None or f.outcome == LOST else producer
             named = ImpactedRange(span[0], span[1], span[2] if len(span) > 2 else of_data, row)
             by_log[clusters.get(log_dir or "", ""), topic, partition].append(named)
     return dict(by_log)
+
+
+def _overlaps(span: list[int], others: Iterable[list[int]]) -> bool:
+    return any(span[0] <= other[1] and other[0] <= span[1] and span[2:] == other[2:] for other in others)
 
 
 def _known(f: Finding) -> Fields:
@@ -147,6 +156,7 @@ class _ImpactReading:
         self.log, self.cluster = log, cluster
         self.by_dir = {replica.log_dir: replica for replica in log.replicas}
         self.keys_of = keys_of
+        self.searches = 0
         self.positions = cluster.positions.get((log.topic, log.partition), ())
 
     def rows(self, ranges: Iterable[ImpactedRange]) -> Iterator[Fields]:
@@ -172,15 +182,20 @@ class _ImpactReading:
                 if batches is not None and len(batches.position):
                     break
         if batches is None or not len(batches.position):
-            why = UNREAD if batches is None else None
+            why = UNREAD if batches is None else NO_COPY if lost else None
             yield bare | {"undecided": one.row.get("undecided") or why, "on_other_replica": False if lost else None}
             return
         other = holder if lost and holder is not self.log.leader else self._other_with(batches, holder, one)
         among = {"on_other_replica": other is not None, "other_log_dir": None if other is None else other.log_dir}
-        for transaction, some in self._parted(holder, batches, several=one.row["groups"] != []):
+        again = self._again(batches, one)
+        for transaction, rows in self._parted(holder, batches, several=one.row["groups"] != []):
+            some = batches.take(rows)
             first, last = max(one.first, int(some.base_offset.min())), min(one.last, int(some.last_offset.max()))
             row = bare | among | self._of_batches(holder, some, one, transaction)
-            row |= {"first_offset": first, "last_offset": last} | self._again(some, one, holder)
+            row |= {"first_offset": first, "last_offset": last}
+            if again is not None:
+                row["sent_again"] = whole = bool(again.whole[rows].all())
+                row["sent_again_offset"] = again.first if whole else None
             yield row | {"groups": row["groups"] or self._groups_behind(first)}
 
     def _read(self, replica: ReplicaFacts, one: ImpactedRange) -> BatchColumns | None:
@@ -218,8 +233,8 @@ class _ImpactReading:
 
     def _parted(
         self, replica: ReplicaFacts, batches: BatchColumns, *, several: bool
-    ) -> Iterator[tuple[np.void | None, BatchColumns]]:
-        """Yield the batches by producer, epoch and transaction (TRANSACTION), in log order; all in one if many."""
+    ) -> Iterator[tuple[np.void | None, np.ndarray]]:
+        """Yield which batches are of one producer, epoch and transaction (TRANSACTION), in log order; all if many."""
         t = replica.transactions
         at = last_before((t["producer_id"], t["first_offset"]), (batches.producer_id, batches.base_offset))
         ended = np.append(t["last_offset"], -1)[at] >= batches.base_offset
@@ -227,11 +242,11 @@ class _ImpactReading:
         columns = np.stack([batches.producer_id, batches.producer_epoch.astype(np.int64), at])
         _, begin, group = np.unique(columns, axis=1, return_index=True, return_inverse=True)
         if several or len(begin) > MOST_GROUPS:
-            yield None, batches
+            yield None, np.ones(len(at), bool)
             return
         for number in np.argsort(begin, kind="stable").tolist():
             row = int(at[begin[number]])
-            yield None if row < 0 else t[row], batches.take(np.ravel(group) == number)
+            yield None if row < 0 else t[row], np.ravel(group) == number
 
     def _of_batches(
         self, replica: ReplicaFacts, some: BatchColumns, one: ImpactedRange, transaction: np.void | None
@@ -258,7 +273,11 @@ class _ImpactReading:
             return None
         t = replica.transactions
         same = (t["producer_id"] == transaction["producer_id"]) & (t["first_offset"] == transaction["first_offset"])
-        return self.keys_of(self.log)[int(np.flatnonzero(same)[0])]
+        return self._keys[int(np.flatnonzero(same)[0])]
+
+    @cached_property
+    def _keys(self) -> Sequence[str | None]:
+        return self.keys_of(self.log)
 
     def _times(self, replica: ReplicaFacts, some: BatchColumns, one: ImpactedRange) -> Fields:
         stamps = some.max_timestamp[some.max_timestamp >= 0]
@@ -271,19 +290,13 @@ class _ImpactReading:
             earliest, latest = began if began >= 0 else earliest, ended if ended >= 0 else latest
         return {name: ms if ms >= 0 else None for name, ms in (("first_at", earliest), ("last_at", latest))}
 
-    def _again(self, some: BatchColumns, one: ImpactedRange, holder: ReplicaFacts) -> Fields:
-        """Whether the leader has the same records further on. A rule names of a former leader's tail only the rest."""
-        if one.row["outcome"] != LOST or not self.log.has_sequences:
-            return {}
-        if one.row["log_dir"] == holder.log_dir:
-            return {"sent_again": False}
-        if not (some.base_sequence >= 0).all():
-            return {}
-        found = sent_again(_compared(some), map(_compared, self._pieces(self.log.leader, one.last + 1, lag_counts.FAR)))
-        return {
-            "sent_again": bool(found.whole.all()),
-            "sent_again_offset": found.first if found.first >= 0 else None,
-        }
+    def _again(self, batches: BatchColumns, one: ImpactedRange) -> SentAgain | None:
+        """Which lost batches the leader has further on; None where their sequences do not tell, or of many ranges."""
+        numbered = self.log.has_sequences and bool((batches.base_sequence >= 0).all())
+        if one.row["outcome"] != LOST or not numbered or self.searches == MOST_SEARCHES:
+            return None
+        self.searches += 1
+        return sent_again(_compared(batches), map(_compared, self._pieces(self.log.leader, one.first, lag_counts.FAR)))
 
     def _groups_behind(self, first: int) -> list[str]:
         return sorted({p.group_id for p in self.positions if p.offset > first})
