@@ -236,16 +236,16 @@ class _ImpactReading:
     ) -> Iterator[tuple[np.void | None, np.ndarray]]:
         """Yield which batches are of one producer, epoch and transaction (TRANSACTION), in log order; all if many."""
         t = replica.transactions
-        at = last_before((t["producer_id"], t["first_offset"]), (batches.producer_id, batches.base_offset))
-        ended = np.append(t["last_offset"], -1)[at] >= batches.base_offset
-        at = np.where(ended & (batches.attributes & walking.TRANSACTIONAL != 0), at, -1)
-        columns = np.stack([batches.producer_id, batches.producer_epoch.astype(np.int64), at])
+        numbers = last_before((t["producer_id"], t["first_offset"]), (batches.producer_id, batches.base_offset))
+        ended = np.append(t["last_offset"], -1)[numbers] >= batches.base_offset
+        numbers = np.where(ended & (batches.attributes & walking.TRANSACTIONAL != 0), numbers, -1)
+        columns = np.stack([batches.producer_id, batches.producer_epoch.astype(np.int64), numbers])
         _, begin, group = np.unique(columns, axis=1, return_index=True, return_inverse=True)
         if several or len(begin) > MOST_GROUPS:
-            yield None, np.ones(len(at), bool)
+            yield None, np.ones(len(numbers), bool)
             return
         for number in np.argsort(begin, kind="stable").tolist():
-            row = int(at[begin[number]])
+            row = int(numbers[begin[number]])
             yield None if row < 0 else t[row], np.ravel(group) == number
 
     def _of_batches(
