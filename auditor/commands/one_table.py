@@ -59,6 +59,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
                 action="store_true",
                 help="look into cleaned batches that an offset points into, so that their records are counted exactly",
             )
+        if table == "impact":
+            p.add_argument(
+                "--include-payload",
+                metavar="FILE",
+                help="write keys and values of lost and hidden records that a replica has to FILE (JSON Lines, base64)",
+            )
         p.set_defaults(run=run, table=table)
 
 
@@ -94,11 +100,16 @@ def run(args: argparse.Namespace) -> int:
         texts = [line for batch in rows.to_batches() for line in json_lines(batch)]
         status = 3 if audit.incomplete() else 0
         running.warn_of_empty(audit)
+        asked = [row for row in map(json.loads, texts) if options.scope.names(row["topic"], row["partition"])]
+        if file := getattr(args, "include_payload", None):
+            from auditor.pipeline.impact_payload import payload_lines
+
+            with Path(file).open("w", encoding="utf-8") as replay:
+                replay.writelines(f"{line}\n" for line in payload_lines(audit, asked))
         audit.close()
-    asked = (row for row in map(json.loads, texts) if options.scope.names(row["topic"], row["partition"]))
     if groups := getattr(args, "group", []):
-        asked = (row for row in asked if any(fnmatch.fnmatchcase(row["group_id"], glob) for glob in groups))
-    chosen = [*asked] if args.table == "impact" else sorted(asked, key=_place)  # which is sorted by outcome
+        asked = [row for row in asked if any(fnmatch.fnmatchcase(row["group_id"], glob) for glob in groups)]
+    chosen = asked if args.table == "impact" else sorted(asked, key=_place)  # which is sorted by outcome
     if args.table == "impact" and chosen:
         status = status or 1
     if args.format == "json":

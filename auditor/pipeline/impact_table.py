@@ -15,9 +15,10 @@ from auditor.base.evidence_keys import Evidence, SequenceEvidence, read
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import BatchColumns
 from auditor.connectors.schema import MadeOf, declared
-from auditor.facts.replica_facts import ReplicaFacts
+from auditor.facts.replica_facts import ReplicaFacts, SegmentScan
 from auditor.pipeline.lag_table import ReadCluster
 from auditor.replay.reading import lag_counts
+from auditor.replay.task import ReplicaTask
 from auditor.rules.lib.lost_batches import READ, SentAgain, sent_again
 from auditor.rules.lib.replica_pairs import last_before
 from auditor.rules.seen.cluster_view import Cluster
@@ -149,6 +150,23 @@ def rows_of(
         yield "impact", plain({"topic": log.topic, "partition": log.partition, **row})
 
 
+def data_in(
+    task: ReplicaTask, scans: Sequence[SegmentScan], first: int, last: int
+) -> Iterator[tuple[int, BatchColumns]]:
+    """Yield the data batches of a replica between two offsets with the number of their segment, as far as readable."""
+    for number, (base, behind) in enumerate(lag_counts.stretches(task)):
+        if behind <= first or base > last:
+            continue
+        for rows in lag_counts.headers_of(task, number, first, scans):
+            if isinstance(rows, DecodeError):
+                break
+            data = (rows[:, walking.MAGIC] < 2) | (rows[:, walking.ATTRIBUTES] & walking.CONTROL == 0)
+            inside = (rows[:, walking.LAST_OFFSET] >= first) & (rows[:, walking.BASE_OFFSET] <= last)
+            yield number, walking.columns_of(rows[data & inside])
+            if len(rows) and rows[-1, walking.BASE_OFFSET] > last:
+                break
+
+
 class _ImpactReading:
     """The ranges of one log, with what its batches, its transactions and its groups tell of them."""
 
@@ -207,19 +225,9 @@ class _ImpactReading:
         return batches if one.producer_id is None else batches.take(batches.producer_id == one.producer_id)
 
     def _pieces(self, replica: ReplicaFacts, first: int, last: int) -> Iterator[BatchColumns]:
-        """Data batches of a replica in a range, as far as they can be read again."""
         task = self.cluster.tasks.get((replica.log_dir, self.log.topic, self.log.partition))
-        for number, (base, behind) in enumerate([] if task is None else lag_counts.stretches(task)):
-            if task is None or behind <= first or base > last:
-                continue
-            for rows in lag_counts.headers_of(task, number, first, replica.scans):
-                if isinstance(rows, DecodeError):
-                    break
-                data = (rows[:, walking.MAGIC] < 2) | (rows[:, walking.ATTRIBUTES] & walking.CONTROL == 0)
-                inside = (rows[:, walking.LAST_OFFSET] >= first) & (rows[:, walking.BASE_OFFSET] <= last)
-                yield walking.columns_of(rows[data & inside])
-                if len(rows) and rows[-1, walking.BASE_OFFSET] > last:
-                    break
+        pieces = () if task is None else data_in(task, replica.scans, first, last)
+        return (batches for _, batches in pieces)
 
     def _other_with(self, batches: BatchColumns, holder: ReplicaFacts, one: ImpactedRange) -> ReplicaFacts | None:
         """Another replica that has the same batches at the same offsets."""
