@@ -7,7 +7,7 @@ kinds (:mod:`auditor.rules.catalogue.kinds`); :class:`Evidence` is that of all. 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NotRequired, TypedDict, TypeVar, cast
+from typing import Any, TypedDict, TypeVar, cast
 
 Shape = TypeVar("Shape")
 
@@ -18,21 +18,23 @@ def read(shape: type[Shape], evidence: Mapping[str, Any] | None) -> Shape:
 
 
 class AbsorbedFinding(TypedDict):
-    """A finding that another one explains.
-
-    ``outcome`` and what follows: of one that says which records are lost, hidden, exposed or duplicated.
-    """
+    """A finding that another one explains."""
 
     rule: str
     severity: str
     topic: str | None
     partition: int | None
     message: str
-    outcome: NotRequired[str]
-    ranges: NotRequired[list[list[int]]]
-    producer_id: NotRequired[int | None]
-    transactional_id: NotRequired[str | None]
-    log_dir: NotRequired[str | None]
+
+
+class AbsorbedImpact(AbsorbedFinding, total=False):
+    """A finding that another one explains, with the records that it has as lost, hidden, exposed or duplicated."""
+
+    outcome: str
+    ranges: list[list[int]]
+    producer_id: int | None
+    transactional_id: str | None
+    log_dir: str | None
 
 
 class Evidence(TypedDict, total=False):
@@ -47,12 +49,13 @@ class Evidence(TypedDict, total=False):
 
     log_dir: str | None
     ranges: list[list[int]]
+    ranges_in_all: int
     confidence: str
     checksums: str
     in_flight: bool
     missing: str | list[str]
     known_defect: str
-    also: list[AbsorbedFinding]
+    also: list[AbsorbedImpact]
     framework: str
     application: str
     application_part: str

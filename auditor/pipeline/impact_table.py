@@ -123,8 +123,8 @@ def _known(f: Finding) -> Fields:
     evidence = read(Evidence, f.evidence)
     row: Fields = {"outcome": f.outcome, "kind": f.kind, "finding": f.fingerprint}
     row |= {"confidence": evidence.get("confidence"), "groups": [] if f.group_id is None else [f.group_id]}
-    if (several := f.evidence.get("ranges_in_all")) is not None:
-        row["undecided"] = f"the finding lists {len(f.ranges)} of {several} ranges"
+    if "ranges_in_all" in evidence:
+        row["undecided"] = f"the finding lists {len(f.ranges)} of {evidence['ranges_in_all']} ranges"
     if "summed" in evidence:
         row["undecided"] = f"{evidence['summed']} findings between these offsets: {evidence.get('listed_by', '')}"
         return row | {"first_offset": evidence["first_offset"], "last_offset": evidence["last_offset"]}

@@ -13,7 +13,7 @@ from typing import Any
 from auditor.base.advice import NOTHING_MOVES, Advice, Moves, Verdict, shown
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import DecodeError, attempt
-from auditor.base.evidence_keys import AbsorbedFinding, Evidence, read
+from auditor.base.evidence_keys import AbsorbedImpact, Evidence, read
 from auditor.base.words import few as some
 from auditor.rules.catalogue import registry
 from auditor.rules.catalogue.registry import Kind, Together
@@ -209,7 +209,7 @@ def _absorb(cause: Finding, head: Finding, f: Finding) -> None:
     if cause.if_true or f.if_true:
         if_true = highest(cause.if_true or cause.severity, f.if_true or f.severity)
         cause.if_true = None if if_true == cause.severity else if_true
-    also: AbsorbedFinding = {
+    also: AbsorbedImpact = {
         "rule": f.kind,
         "severity": f.severity,
         "topic": f.topic,
