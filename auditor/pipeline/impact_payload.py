@@ -65,8 +65,8 @@ def lines_of(wanted: PayloadRange) -> Iterator[list[str]]:
             stored, raw = lag_counts.stored_batch(task, number, int(batches.position[row])) or (None, None)
             if stored is None or raw is None:
                 continue
-            found = records_of([raw], walking.columns_of(stored[None, :]), file="", limits=task.limits)
-            records = (record for _, record in found if not isinstance(record, DecodeError))
+            decoded = records_of([raw], walking.columns_of(stored[None, :]), file="", limits=task.limits)
+            records = (record for _, record in decoded if not isinstance(record, DecodeError))
             yield [
                 json.dumps(
                     {

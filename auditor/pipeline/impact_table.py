@@ -63,7 +63,7 @@ sequences); null: not known
 """,
     of=MadeOf.FINDINGS,
 )
-LOST = IMPACTS[0]
+LOST, HIDDEN, EXPOSED, _ = IMPACTS
 MOST_GROUPS = 1_000  # rows of one range; a range of more has one row
 MOST_SEARCHES = 20  # ranges of a log whose records are searched for in the rest of it
 NO_COPY = "no replica in the input has them"
@@ -199,7 +199,10 @@ class _ImpactReading:
                 batches = self._read(holder, one)
                 if batches is not None and len(batches.position):
                     break
+        if batches is not None:
+            one, batches = _of_whole_batches(one, batches)
         if batches is None or not len(batches.position):
+            bare |= {} if lost or batches is None else {"records": 0, "bytes": 0}
             why = UNREAD if batches is None else NO_COPY if lost else None
             yield bare | {"undecided": one.row.get("undecided") or why, "on_other_replica": False if lost else None}
             return
@@ -317,6 +320,19 @@ class _ImpactReading:
     def _origin(self, transactional_id: str | None) -> Fields:
         origin = self.cluster.origin(transactional_id)
         return {} if origin is None else {name: origin.row()[name] for name in ("framework", "application")}
+
+
+def _of_whole_batches(one: ImpactedRange, batches: BatchColumns) -> tuple[ImpactedRange, BatchColumns]:
+    """Extend or narrow what a transaction index hides or exposes to whole batches, as consumers drop them.
+
+    A consumer drops a batch that ends at or behind the first offset of the entry. Source: CompletedFetch.
+    """
+    if one.row["outcome"] == EXPOSED:
+        return one, batches.take((batches.base_offset >= one.first) & (batches.last_offset <= one.last))
+    if one.row["outcome"] != HIDDEN or not len(batches.position):
+        return one, batches
+    first, last = int(batches.base_offset.min()), int(batches.last_offset.max())
+    return one._replace(first=min(one.first, first), last=max(one.last, last)), batches
 
 
 def _compared(batches: BatchColumns) -> dict[str, np.ndarray]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,37 @@ def test_what_the_leader_lacks_is_lost_and_followers_have_it(tmp_path: Path) -> 
     assert (row["records"], row["bytes"]) == (gone["delta"] + 1, len(gone.data))
     assert (row["on_other_replica"], row["sent_again"]) == (True, False)
     assert row["other_log_dir"] != log.broker.name
+
+
+@pytest.mark.parametrize("first", [90, 91])
+def test_an_index_entry_hides_whole_batches(tmp_path: Path, first: int) -> None:
+    """A consumer drops each batch of the producer that ends at or behind the first offset of the entry."""
+    lab = Lab(tmp_path, "altered-41", "bay.case-0")
+    log = lab.log("bay.case-0")
+    batches = [b for b in log.data(1) if b.last >= first and b["base_offset"] <= 99]
+    log.file(0, "txnindex").write_bytes(struct.pack(">hqqqq", 0, 1, first, 99, 100))
+    rows = rows_of(tmp_path, as_of=lab.as_of)
+    assert batches
+    assert {(row["outcome"], row["producer_id"], row["kind"]) for row in rows} == {
+        ("hidden", 1, "aborted-index-extra-entry")
+    }
+    assert min(row["first_offset"] for row in rows) == min(b["base_offset"] for b in batches)
+    assert sum(row["records"] for row in rows) == sum(b["delta"] + 1 for b in batches)
+
+
+def test_a_gap_in_a_committed_transaction_has_sequences_and_no_offsets(tmp_path: Path) -> None:
+    """As in ``test_a_gap_inside_a_transaction``: five sequence numbers that no record has."""
+    lab = Lab(tmp_path, "altered-41", "bay.case-0")
+    log = lab.log("bay.case-0")
+    ends = [b for b in log.markers() if b.records()[0]["key"][3] == 1 and b["base_offset"] > 100]
+    mine = [b for b in log.data(ends[0]["producer_id"]) if b["base_offset"] < ends[0]["base_offset"]]
+    batch, expected = mine[-1], mine[-1]["sequence"]
+    log.resequence(batch["producer_id"], batch["epoch"], batch["base_offset"], 5)
+    log.save()
+    (row,) = rows_of(tmp_path, as_of=lab.as_of)
+    assert places([row]) == [("lost", log.topic, 0, 1, None, None, 5)]
+    assert (row["producer_id"], row["producer_epoch"]) == (batch["producer_id"], batch["epoch"])
+    assert (row["first_sequence"], row["sent_again"]) == (expected, False)
 
 
 def test_exit_codes_and_formats(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
