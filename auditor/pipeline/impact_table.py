@@ -87,6 +87,7 @@ class ImpactedRange(NamedTuple):
 
 
 AskedLog = tuple[str, str, int]  # join key, topic and partition
+_RecordSource = tuple[str, int, str | None, int | None, str | None]  # log, log directory, producer and transactional id
 
 
 def ranges_by_log(findings: Iterable[Finding], clusters: Mapping[str, str]) -> dict[AskedLog, list[ImpactedRange]]:
@@ -95,19 +96,19 @@ def ranges_by_log(findings: Iterable[Finding], clusters: Mapping[str, str]) -> d
     for f in findings:
         if f.outcome not in IMPACTS:
             continue
-        evidence, several = read(Evidence, f.evidence), []
+        evidence, several = read(Evidence, f.evidence), list[tuple[_RecordSource, list[int]]]()
         own = f.ranges if f.topic is not None and f.partition is not None else []
         for other in evidence.get("also", ()):
-            place = other["topic"], other["partition"]
-            if other.get("outcome") != f.outcome or None in place:
+            topic, partition = other["topic"], other["partition"]
+            if other.get("outcome") != f.outcome or topic is None or partition is None:
                 continue
-            about = (*place, other.get("log_dir")), other.get("producer_id"), other.get("transactional_id")
-            here = own if place == (f.topic, f.partition) else ()
-            several += [(about, span) for span in other.get("ranges", ()) if not _overlaps(span, here)]
+            source = (topic, partition, other.get("log_dir"), other.get("producer_id"), other.get("transactional_id"))
+            here = own if (topic, partition) == (f.topic, f.partition) else ()
+            several += [(source, span) for span in other.get("ranges", ()) if not _overlaps(span, here)]
         if f.topic is not None and f.partition is not None:
-            about = (f.topic, f.partition, evidence.get("log_dir")), f.producer_id, f.transactional_id
-            several = [(about, span) for span in own or ([] if several else [[-1, -1]])] + several
-        for ((topic, partition, log_dir), producer, owner), span in several:
+            source = (f.topic, f.partition, evidence.get("log_dir"), f.producer_id, f.transactional_id)
+            several = [(source, span) for span in own or ([] if several else [[-1, -1]])] + several
+        for (topic, partition, log_dir, producer, owner), span in several:
             row = _known(f) | {"log_dir": log_dir, "transactional_id": owner}
             of_data = None if f.group_id is not None or f.outcome == LOST else producer
             named = ImpactedRange(span[0], span[1], span[2] if len(span) > 2 else of_data, row)
