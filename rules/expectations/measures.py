@@ -248,7 +248,8 @@ MEASURES = {
     "impact": Measure(
         (
             Check("upside_down", "no range ends before it begins", "last_offset < first_offset"),
-            Check("impacted", "no records are lost, hidden, exposed or duplicated", "outcome IS NOT NULL"),
+            Check("impacted", "no records are lost, hidden, exposed or duplicated", "outcome IS NOT NULL",
+                  severity="warning"),
         )
     ),
     "blocked": Measure(

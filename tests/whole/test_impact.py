@@ -124,6 +124,27 @@ def test_what_the_leader_lacks_is_lost_and_followers_have_it(tmp_path: Path) -> 
     assert row["other_log_dir"] != log.broker.name
 
 
+def test_each_altered_log_has_the_rows_of_its_manifest() -> None:
+    """A gap of three sequence numbers, fourteen missing offsets, an aborted transaction without its index entry, and a
+    batch that is stored twice; nothing of the other fifteen logs."""
+    expected = {row["finding"]: row for row in corpora.manifest("altered-41")["expect"]}
+    gap, hole, entry, twice = (
+        expected[name] for name in ("sequence_gap", "offset_gap", "txnindex_entry_missing", "duplicate_batch")
+    )
+    missing = gap["baseSequence"] - gap["expectedSequence"]
+    rows = of_corpus("altered-41")
+    assert {(row["outcome"], row["partition"], row["first_offset"], row["last_offset"]) for row in rows} == {
+        ("lost", gap["partition"], None, None),
+        ("lost", hole["partition"], hole["expectedOffset"], hole["baseOffset"] - 1),
+        ("exposed", entry["partition"], entry["firstOffset"], entry["lastOffset"] - 1),  # but for its marker
+        ("duplicated", twice["partition"], twice["baseOffset"], twice["baseOffset"] + 2),
+    }
+    assert {(row["first_sequence"], row["records"]) for row in rows if row["first_offset"] is None} == {
+        (gap["expectedSequence"], missing)
+    }
+    assert {row["first_sequence"] for row in rows if row["outcome"] == "duplicated"} == {twice["baseSequence"]}
+
+
 @pytest.mark.parametrize("first", [90, 91])
 def test_an_index_entry_hides_whole_batches(tmp_path: Path, first: int) -> None:
     """A consumer drops each batch of the producer that ends at or behind the first offset of the entry."""
