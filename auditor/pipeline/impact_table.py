@@ -65,6 +65,7 @@ sequences); null: not known
 )
 LOST, HIDDEN, EXPOSED, _ = IMPACTS
 MOST_GROUPS = 1_000  # rows of one range; a range of more has one row
+MOST_ROWS = 10_000  # of a log
 MOST_SEARCHES = 20  # ranges of a log whose records are searched for in the rest of it
 NO_COPY = "no replica in the input has them"
 NOT_IN_INPUT = "the partition is not in the input"
@@ -178,10 +179,14 @@ class _ImpactReading:
         self.searches = 0
         self.positions = cluster.positions.get((log.topic, log.partition), ())
 
-    def rows(self, ranges: Iterable[ImpactedRange]) -> Iterator[Fields]:
+    def rows(self, ranges: Sequence[ImpactedRange]) -> Iterator[Fields]:
         """Yield the rows of ranges; records without offsets last, and not where other rows have their sequences."""
         made: dict[tuple[object, ...], Fields] = {}
-        for one in ranges:
+        for number, one in enumerate(ranges):
+            if len(made) >= MOST_ROWS:
+                left = {"undecided": f"{len(ranges) - number} further ranges of this partition are not listed"}
+                yield self._named(self.log.leader, {**one.row, "transactional_id": None, **left})
+                break
             for row in self._rows(one) if one.first >= 0 else ():
                 name = tuple(row.get(n) for n in ("outcome", "log_dir", "first_offset", "last_offset", "producer_id"))
                 made.setdefault(name, row)
@@ -205,7 +210,8 @@ class _ImpactReading:
         if batches is None or not len(batches.position):
             bare |= {} if lost or batches is None else {"records": 0, "bytes": 0}
             why = UNREAD if batches is None else NO_COPY if lost else None
-            yield bare | {"undecided": one.row.get("undecided") or why, "on_other_replica": False if lost else None}
+            on_other = False if lost and batches is not None else None
+            yield bare | {"undecided": one.row.get("undecided") or why, "on_other_replica": on_other}
             return
         other = holder if lost and holder is not self.log.leader else self._other_with(batches, holder, one)
         among = {"on_other_replica": other is not None, "other_log_dir": None if other is None else other.log_dir}

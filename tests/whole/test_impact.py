@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from auditor import cli
+from auditor.pipeline import impact_table
 from tests import corpora
 from tests.facts import opened
 from tests.forge import Lab
@@ -71,6 +72,15 @@ def test_a_real_consumer_got_as_many_aborted_records_as_are_exposed() -> None:
     assert {(row["outcome"], row["broker_id"], row["transactional_id"]) for row in rows} == {("exposed", 2, "A")}
     for topic in ("big", "small"):
         assert sum(row["records"] for row in rows if row["topic"] == topic) == wrong[topic] - right[topic]
+
+
+def test_a_log_has_a_bounded_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of thirteen ranges in big-0 the first three, and a row that says how many are left."""
+    monkeypatch.setattr(impact_table, "MOST_ROWS", 3)
+    rows = [row for row in of_corpus("index-hides-abort-43") if row["topic"] == "big"]
+    assert [row["records"] for row in rows if row["first_offset"] is not None] == [2, 2, 2]
+    (last,) = (row for row in rows if row["first_offset"] is None)
+    assert last["undecided"] == "10 further ranges of this partition are not listed"
 
 
 def test_records_stored_twice_across_a_bump_are_duplicated() -> None:
