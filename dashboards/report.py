@@ -167,6 +167,7 @@ def render_report(
         more_timelines=max(0, len(timelines) - MAX_TIMELINES),
         stories=page.stories(summary["cluster_events"], findings),
         asides=table_lines.cards(summary["asides"]),
+        impact=table_lines.impact_card(summary["impact"]),
         classes=answers.KINDS,
         statuses=STATUSES,
         max_open=MAX_OPEN,

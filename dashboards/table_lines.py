@@ -192,6 +192,56 @@ def _between(least: int | None, most: int | None) -> str:
     return number(least) if least == most else f"{number(least)} to {number(most)}"
 
 
+# ``auditor impact``, and its section of the page.
+
+
+IMPACT_SHOWN = 100  # ranges
+
+
+def impact_lines(rows: Sequence[Values], every: bool) -> Iterator[str]:
+    """Yield the sums by outcome, and one line per range: the first ones, or, with ``every``, all."""
+    shown = rows if every else rows[:IMPACT_SHOWN]
+    functions = {"offsets": _offsets, "producer": _impacted_producer, "note": impact_note}
+    return _lines("impact.txt.j2", rows=rows, shown=shown, counts=impact_counts(rows), **functions)
+
+
+def impact_counts(rows: Iterable[Values]) -> dict[str, dict[str, int]]:
+    """Return ranges, records and bytes by outcome; what several replicas have counts once."""
+    key = ("outcome", "topic", "partition", "first_offset", "last_offset", "producer_id", "finding")
+    once = {
+        tuple(row.get(name) for name in key[: 6 if row.get("first_offset") is not None else 7]): row for row in rows
+    }
+    counts: dict[str, dict[str, int]] = defaultdict(lambda: {"ranges": 0, "records": 0, "bytes": 0})
+    for row in once.values():
+        count = counts[row["outcome"]]
+        count["ranges"] += 1
+        for name in ("records", "bytes"):
+            count[name] += row.get(name) or 0
+    return dict(counts)
+
+
+def _offsets(row: Values) -> str:
+    first, last = row.get("first_offset"), row.get("last_offset")
+    if first is None:
+        return "" if row.get("first_sequence") is None else f"sequence {row['first_sequence']} on"
+    return f"{first}" if first == last else f"{first} to {last}"
+
+
+def _impacted_producer(row: Values) -> str:
+    producer_id = row.get("producer_id")
+    return row.get("transactional_id") or ("" if producer_id is None else f"producer id {producer_id}")
+
+
+def impact_note(row: Values) -> str:
+    """Return what is known of other copies and of consumers."""
+    notes = [f"also on {row['other_log_dir']}"] if row.get("other_log_dir") else []
+    if row.get("sent_again"):
+        notes.append(f"sent again at offset {row['sent_again_offset']}")
+    if row.get("groups"):
+        notes.append(f"{plural(len(row['groups']), 'group')} past it: {', '.join(row['groups'][:3])}")
+    return "; ".join([*notes, *filter(None, (row.get("undecided"),))])
+
+
 # ``auditor audit --plan``.
 
 
@@ -294,3 +344,25 @@ def _left(row: Values) -> str:
         f"{now} readable now; above the LSO: {waiting}, {number(row['open_records'])} of open transactions; "
         f"lag {plural(row['offsets'] or 0, 'offset')}"
     )
+
+
+class ImpactCard(NamedTuple):
+    """Sums by outcome and the first ranges. ``more``: how many are not among these."""
+
+    counts: dict[str, dict[str, int]]
+    lines: list[PartitionLine]
+    more: int
+
+
+def impact_card(section: Values | None) -> ImpactCard:
+    """Return the card of the summary's ``impact``; empty for a run of an earlier release."""
+    section = section or {}
+    rows = section.get("rows") or ()
+    lines = [
+        PartitionLine(
+            f"{log_name(row)}, {_offsets(row) or 'no offsets'}",
+            "; ".join(filter(None, (row["outcome"], _impacted_producer(row), impact_note(row)))),
+        )
+        for row in rows[:MAX_ROWS]
+    ]
+    return ImpactCard(section.get("outcomes") or {}, lines, section.get("left_out", 0) + len(rows) - len(lines))

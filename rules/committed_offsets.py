@@ -79,6 +79,11 @@ def at_commit(log: LogView, severity: str, c: OffsetCommit, message: str, **more
     )
 
 
+def _twice(begin: int, end: int) -> list[list[int]]:
+    # What a group processed twice, as far as its offsets show.
+    return [[begin, end - 1]] if begin < end else []
+
+
 def _record_offsets(evidence: Fields) -> Iterator[int]:
     for name, value in evidence.items():
         if "record_offset" in name and value is not None:
@@ -211,6 +216,7 @@ def _in_turn(log: LogView, turns: AlternatingCommits, times: int) -> Finding:
         evidence={
             "other_producer_id": other.producer_id,
             "offsets": [first.value, other.value, c.value],
+            "ranges": _twice(c.value, other.value),
             "record_offsets": [first.record_offset, other.record_offset, c.record_offset],
             "confidence": "likely",
             **({} if turns.grave else {"confidence": "undecidable", "missing": "the owner of the partition"}),
@@ -254,6 +260,7 @@ def offset_regression(log: LogView) -> Iterator[Finding]:
             evidence={
                 "offset_before": before.value,
                 "offset_after": c.value,
+                "ranges": _twice(c.value, before.value),
                 "record_offset_before": before.record_offset,
                 "producer_id_before": None if before.plain else before.producer_id,
                 "times": count,
@@ -585,6 +592,7 @@ def _finding(log: LogView, zombie: Zombie, since: str, times: int = 1) -> Findin
         "older_record_offset": None if older is None else older.record_offset,
         "rival_producer_id": rival.producer_id,
         "rival_offset": rival.value,
+        "ranges": [] if older is None else _twice(older.value, min(c.value, rival.value)),
         "rival_record_offset": rival.record_offset,
         "owner_before": _member(zombie.owner_before),
         "owner": _member(zombie.owner),

@@ -234,6 +234,7 @@ def _hole(log: LogView, replica: ReplicaFacts, holes: list[Event], proof: Missin
             "found": e["base_offset"],
             "missing_offsets": sum(counts),
             "missing_range": [e["first_missing_offset"], holes[-1]["base_offset"] - 1],
+            "ranges": [[one["first_missing_offset"], one["base_offset"] - 1] for one in holes],
             "holes": len(holes) if leaders else None,
             "confidence": "undecidable" if at_start else proof,
             "missing": lost,

@@ -21,7 +21,7 @@ from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
 from auditor.rules.resolution.resolve import in_flight
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE
-from auditor.rules.seen.view import Finding, LogView, iso
+from auditor.rules.seen.view import IMPACTS, Finding, LogView, iso
 from auditor.rules.transactions import blocking
 from auditor.rules.transactions.making import ahead_ms, around, closed, ended_behind, open_by_producer
 from auditor.transactions.matching import (
@@ -70,6 +70,7 @@ def _at_marker(
             "marker": "COMMIT" if t["commit"] else "ABORT",
             "coordinator_epoch": t["coordinator_epoch"],
             "transaction_first_offset": t["first_offset"] if t["first_offset"] >= 0 else None,
+            "ranges": [[t["first_offset"], t["last_offset"]]] if outcome in IMPACTS else None,
             **evidence,
         },
         doubt=doubt,
@@ -662,6 +663,7 @@ class Ended:
             "marker_epoch": t["marker_epoch"],
             "transaction_first_offset": first,
             "data_offsets": [first, last],
+            "ranges": [[first, last]],
             "records": (t["risen_records"] if t["risen_offset"] >= 0 else t["records"]) if self.alone else None,
             "next_first_offset": t["risen_offset"] if self.alone and t["risen_offset"] >= 0 else None,
             "ended_by": "a marker without a decision" if self.by is None else "the marker of a later transaction",

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from auditor.base.advice import Advice
+from auditor.base.errors import SEQUENCES
 from auditor.base.evidence_keys import LoneMarkersEvidence, read
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
 from auditor.evidence.cluster_clocks import by_a_client, is_after, is_read_after
@@ -301,6 +302,11 @@ def ended_with_another(t: np.void) -> str:
     return "none" if committed == now else "exposed" if now else "hidden"
 
 
+def _foreign(t: np.void) -> list[int]:
+    # Offsets of what another transaction's marker closed, without its own data where that has a higher epoch.
+    return [t["first_offset"], t["risen_behind"] if t["risen_offset"] >= 0 else t["last_offset"]]
+
+
 def _is_late(log: LogView, t: np.void) -> tuple[bool, str]:
     # With the reason.
     if t["prev_marker_offset"] < log.leader.log_start or t["prev_marker_epoch"] < 0:
@@ -362,6 +368,7 @@ def late_write_after_marker(log: LogView) -> Iterator[Finding]:
                 "previous_marker_epoch": t["prev_marker_epoch"],
                 "previous_marker_time": iso(int(t["prev_marker_time"])),
                 "closed_by_marker_at": t["marker_offset"] if t["marker_offset"] >= 0 else None,
+                "ranges": [_foreign(t)],
                 "records": t["records"],
             },
             advice=_what_to_do(log, offset) if severity == "critical" and fate == HANGS else None,
@@ -431,6 +438,8 @@ def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
             evidence={
                 "expected": e["expected_sequence"],
                 "found": e["found_sequence"],
+                "missing_records": (e["found_sequence"] - e["expected_sequence"]) % SEQUENCES,
+                "ranges": [],
                 "previous_last_offset": e["previous_last_offset"],
                 "transaction_first_offset": t["first_offset"],
                 "transaction_last_offset": t["last_offset"],
@@ -626,6 +635,7 @@ def _finding(log: LogView, t: np.void, window: TransactionWindow, added: StateRe
         outcome=ended_with_another(t),
         evidence={
             "marker_offset": t["marker_offset"],
+            "ranges": [_foreign(t)],
             "partition_added": iso(added.time),
             "data_began": iso(merged.began),
             "coordinator_offset": added.offset,

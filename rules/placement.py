@@ -573,6 +573,7 @@ def _unclean(log: LogView, election: Election) -> Finding:
             "recovering": election.recovering,
             "left_sync_at_metadata_offset": election.left_sync,
             "in_sync_as_long_as_its_leader_ran": election.in_sync_to_the_end or None,
+            "ranges": None if lost is None else lost.pop("ranges"),
             "lost": lost,
         },
         advice=tail_advice(log, as_it_was.replica, lost) if as_it_was is not None and lost else None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from auditor.facts.events import (
 from auditor.model.policies import POLICIES
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
+from auditor.rules.lib.lost_batches import joined_spans
 from auditor.rules.seen.view import Finding, LogView, iso, once, runs
 from auditor.transactions.matching import naming
 
@@ -88,6 +89,7 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
                 "expected": e["expected_sequence"],
                 "found": e["found_sequence"],
                 "missing_records": jump if ahead else None,
+                "ranges": [[e["base_offset"], gap[1]["last_offset"]]] if swapped else [],
                 "previous_last_offset": e["previous_last_offset"],
                 "previous_time": iso(e["previous_time"]),
                 "leader_epochs": [e["previous_leader_epoch"], e["leader_epoch"]],
@@ -285,6 +287,7 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
                 "expected": first["expected_sequence"],
                 "found": first["found_sequence"],
                 "batches": len(run),
+                "ranges": spans_of(run),
                 "goes_on_as_expected": next_continues(log, last) or None,
                 "log_age_ms": log_age(log, first),
                 "stored_before_at": first["stored_base_offset"] if first["stored_base_offset"] >= 0 else None,
@@ -292,6 +295,11 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
                 "leader_epochs": [first["previous_leader_epoch"], first["leader_epoch"]],
             },
         )
+
+
+def spans_of(run: Iterable[Event]) -> list[list[int]]:
+    """Return the offsets of the batches of some events as ranges."""
+    return [list(span) for span in joined_spans([(int(e["base_offset"]), int(e["last_offset"])) for e in run])]
 
 
 @rule("repeated-records")
@@ -318,8 +326,10 @@ def repeated_records(log: LogView) -> Iterator[Finding]:
             f"again under epoch {first['producer_epoch']}: the records from offset {first['stored_base_offset']} on",
             first,
             last_offset=last["last_offset"],
+            outcome="duplicated",
             evidence={
                 "batches": len(run),
+                "ranges": spans_of(run),
                 "stored_before_at": first["stored_base_offset"],
                 "previous_epoch": first["previous_epoch"],
                 "previous_last_offset": first["previous_last_offset"],

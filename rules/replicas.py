@@ -18,6 +18,7 @@ from auditor.rules.lib import repairs
 from auditor.rules.lib.lost_batches import TOP, lost_of, never_visible, tail_advice, unsent, why_not_lost
 from auditor.rules.lib.replica_pairs import Gap, Pair, row_of, watermark
 from auditor.rules.lib.replica_pairs import pairs as replica_pairs
+from auditor.rules.resolution.finding_limits import ENTRIES
 from auditor.rules.resolution.resolve import by_cause, logs_of
 from auditor.rules.seen.cluster_view import METADATA_TOPIC
 from auditor.rules.seen.view import Finding, LogView
@@ -138,6 +139,7 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
             "common_prefix_ends_at": first,
             "high_watermark": pair.high,
             "lost": lost,
+            "ranges": np.stack(pair.apart, axis=1)[:ENTRIES].tolist() if lost is None else lost.pop("ranges"),
             "compared_from": pair.low,
             **({} if pair.until is None else {"compared_until": pair.until}),
             "leader_epochs": {"this_copy": _lineage(replica), "leader_copy": _lineage(leader)},
@@ -220,6 +222,8 @@ def _all_behind(group: Sequence[Finding]) -> str:
         "critical": "below both high watermarks",
         "warning": "if a follower is ahead",
         "info": "otherwise",
+        "lost": "if the leader lacks them",
+        "at_risk": "otherwise",
     },
     together=by_cause(_behind, _all_behind, few=FEW),
 )
@@ -297,6 +301,7 @@ def _missing(log: LogView, pair: Pair, gap: Gap) -> Finding:
             else None,
         },
         doubt=late,
+        outcome="lost" if gap.in_leader and severity == "critical" else "",
         advice=Advice(Verdict.NONE, "a lagging replica catches up by itself")
         if late or severity == "info"
         else _cure(log, without, holder, gap.first_offset),

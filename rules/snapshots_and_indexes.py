@@ -26,6 +26,7 @@ from auditor.rules.seen.view import SEVERITIES, Finding, LogView
 # Producer snapshots and transaction indexes, compared with the replay.
 
 
+SPAN = ["first_offset", "last_offset", "producer_id"]  # of Finding.ranges
 MOST_ENTRIES = 20  # differences of one snapshot shown in its evidence
 
 
@@ -294,6 +295,7 @@ def _in_another_segment(
         transactional_id=log.owner(t["producer_id"]),
         time_ms=t["marker_timestamp"],
         evidence={
+            "ranges": rows[SPAN].tolist(),
             "records": int(rows["records"].sum()),
             "last_data_offset": t["last_offset"],
             "transactions": count if count > 1 else None,
@@ -343,6 +345,7 @@ def _not_indexed(log: LogView, replica: ReplicaFacts, rows: list[np.void]) -> Fi
         transactional_id=log.owner(t["producer_id"]),
         time_ms=t["marker_timestamp"],
         evidence={
+            "ranges": [row[SPAN].item() for row in rows],
             "records": records,
             "last_data_offset": t["last_offset"],
             "transactions": count if count > 1 else None,
@@ -397,6 +400,15 @@ def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
             yield summed(log, SEVERITIES[severity], *ends, replica=replica, outcome=outcome)
 
 
+def hidden_by(replica: ReplicaFacts, entry: np.void) -> list[list[int]]:
+    """Return the offsets of committed data of its producer that an entry covers."""
+    t = replica.transactions
+    t = t[(t["producer_id"] == entry["producer_id"]) & (t["commit"] == 1) & (t["first_offset"] >= 0)]
+    t = t[(t["first_offset"] <= entry["last_offset"]) & (t["last_offset"] >= entry["first_offset"])]
+    spans = np.maximum(t["first_offset"], entry["first_offset"]), np.minimum(t["last_offset"], entry["last_offset"])
+    return np.stack(spans, axis=1).tolist()
+
+
 def _words(entry: np.void, t: np.void | None, fault: int) -> str:
     if t is None or fault in (BEYOND, NO_MARKER):
         beyond = fault == BEYOND
@@ -428,6 +440,11 @@ def _extra(
         evidence={
             "found": [entry["first_offset"], entry["last_offset"], entry["last_stable_offset"]],
             "expected": None if t is None else [t["first_offset"], t["marker_offset"], t["last_stable_offset"]],
+            "ranges": hidden_by(replica, entry)
+            if outcome == "hidden"
+            else [[t["first_offset"], entry["first_offset"] - 1]]
+            if t is not None and outcome == "exposed"
+            else None,
         },
         advice=repairs.rebuild(log, replica, f"{stem}.txnindex", f"{stem}.index"),
         outcome=outcome,
@@ -475,6 +492,7 @@ def _index_finding(log: LogView, pair: Pair, only_leader: np.ndarray, only_repli
         transactional_id=log.owner(entry["producer_id"]),
         file=file,
         evidence={
+            "ranges": (only_replica if without is leader else only_leader)[SPAN].tolist(),
             "missing_in": {"broker_id": without.broker_id, "log_dir": without.log_dir},
             "present_in": {"broker_id": holder.broker_id, "log_dir": holder.log_dir},
             "only_in_leader_copy": [list(map(int, e)) for e in only_leader[:TOP]],
@@ -577,6 +595,7 @@ def _exposed(log: LogView, replica: ReplicaFacts, rows: np.ndarray) -> Finding:
         offset=first,
         last_offset=last,
         evidence={
+            "ranges": shown[SPAN].tolist(),
             "records": records,
             "transactions": len(np.unique(shown["marker_offset"])),
             "columns": COLUMNS,

@@ -43,6 +43,7 @@ GOOD: dict[str, Row] = {
     "space": {"base_offset": 0, "kept_by": "not_old_enough"},
     "cleaner": {"dirty_ratio": 0.5, "stands": "due"},
     "blocked": {"standing": "waiting", "accepted": False},
+    "impact": {"first_offset": 1, "last_offset": 2},
     "verdicts": {"base_offset": 1, "last_offset": 2, "error": "DUPLICATE"},
 }  # fmt: skip
 # What a log holds that breaks a check and no other: changes to the good row, one for each row.
@@ -129,6 +130,7 @@ BREAKS: dict[str, dict[str, list[Row]]] = {
     },
     "events": {"upside_down": [{"last_offset": 0}]},
     "cleaner": {"faulty": [{"stands": "faulty"}]},
+    "impact": {"upside_down": [{"last_offset": 0}], "impacted": [{"outcome": "lost"}]},
     "blocked": {
         "blocked": [{"standing": "overdue"}],
         "unknown": [{"standing": "unknown"}],

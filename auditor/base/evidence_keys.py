@@ -27,22 +27,36 @@ class AbsorbedFinding(TypedDict):
     message: str
 
 
+class AbsorbedImpact(AbsorbedFinding, total=False):
+    """A finding that another one explains, with the records that it has as lost, hidden, exposed or duplicated."""
+
+    outcome: str
+    ranges: list[list[int]]
+    producer_id: int | None
+    transactional_id: str | None
+    log_dir: str | None
+
+
 class Evidence(TypedDict, total=False):
     """What any finding may have. ``missing``: what would decide it; ``also``: what it explains.
 
     ``framework`` and what follows: :class:`auditor.base.transactional_ids.IdOrigin` of its transactional id.
     ``records``, ``missing_records`` or ``missing_offsets``: how many records it is about. ``summed``: of how many that
-    are not listed it is the sum, from ``first_offset`` to ``last_offset``.
+    are not listed it is the sum, from ``first_offset`` to ``last_offset``. ``ranges``: the offsets that its outcome is
+    about, where these are not the finding's: first, last, and the producer id where there are several producers; empty
+    for records without offsets. ``missing_records``: from sequence ``expected`` on.
     """
 
     log_dir: str | None
+    ranges: list[list[int]]
+    ranges_in_all: int
     confidence: str
     batches: int
     checksums: str
     in_flight: bool
     missing: str | list[str]
     known_defect: str
-    also: list[AbsorbedFinding]
+    also: list[AbsorbedImpact]
     framework: str
     application: str
     application_part: str

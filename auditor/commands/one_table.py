@@ -1,4 +1,4 @@
-"""``auditor lag``, ``space`` and ``cleaner``: one table of an audit each, human-readable or as data."""
+"""``auditor lag``, ``space``, ``cleaner`` and ``impact``: a table of an audit each, human-readable or as data."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ HELP = {
     "lag": "consumer lag in records, without markers, aborted records and compacted offsets",
     "space": "why each segment is retained, by which setting, and when it is deleted",
     "cleaner": "status of the log cleaner per compacted log: dirty ratio, and what holds it back",
+    "impact": "list the records that are lost, hidden, exposed or duplicated; exit code 1 if there are any",
 }
 EXAMPLES = {
     "lag": (
@@ -39,11 +40,16 @@ EXAMPLES = {
         "auditor space /copies --format json | jq 'select(.kept_by == \"timestamp_in_the_future\")'",
     ),
     "cleaner": ("auditor cleaner /var/kafka-logs", "auditor cleaner /copies --topic __consumer_offsets --all"),
+    "impact": (
+        "auditor impact /copies",
+        "auditor impact /copies --topic orders --format csv",
+        "auditor impact /copies --format json | jq 'select(.outcome == \"lost\")'",
+    ),
 }
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the three commands to the console script's."""
+    """Add the commands to the console script's."""
     for table in HELP:
         p = commands.add_parser(table, help=HELP[table], epilog=examples(*EXAMPLES[table]))
         _add_options(p)
@@ -53,6 +59,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
                 "--records",
                 action="store_true",
                 help="decode compacted batches at a committed offset, to count their records exactly",
+            )
+        if table == "impact":
+            p.add_argument(
+                "--include-payload",
+                metavar="FILE",
+                help="write keys and values of lost and hidden records that a replica has to FILE (JSON Lines, base64)",
             )
         p.set_defaults(run=run, table=table)
 
@@ -71,7 +83,10 @@ def _add_options(p: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the rows of ``args.table`` and return the exit code: 0, or 3 if part of the input was unreadable."""
+    """Print the rows of ``args.table`` and return the exit code: 0, or 3 if part of the input was unreadable.
+
+    For ``impact`` also 1: if there are rows.
+    """
     from auditor.commands.rowtext import json_lines
     from auditor.dashboards import output_formats, table_lines
     from auditor.pipeline.whole_audit import Audit
@@ -86,17 +101,29 @@ def run(args: argparse.Namespace) -> int:
         texts = [line for batch in rows.to_batches() for line in json_lines(batch)]
         status = 3 if audit.incomplete() else 0
         running.warn_of_empty(audit)
+        asked = [row for row in map(json.loads, texts) if options.scope.names(row["topic"], row["partition"])]
+        if file := getattr(args, "include_payload", None):
+            from auditor.pipeline.impact_payload import payload_lines
+
+            with Path(file).open("w", encoding="utf-8") as replay:
+                replay.writelines(f"{line}\n" for line in payload_lines(audit, asked))
         audit.close()
-    asked = (row for row in map(json.loads, texts) if options.scope.names(row["topic"], row["partition"]))
     if groups := getattr(args, "group", []):
-        asked = (row for row in asked if any(fnmatch.fnmatchcase(row["group_id"], glob) for glob in groups))
-    chosen = sorted(asked, key=_place)
+        asked = [row for row in asked if any(fnmatch.fnmatchcase(row["group_id"], glob) for glob in groups)]
+    chosen = asked if args.table == "impact" else sorted(asked, key=_place)  # which is sorted by outcome
+    if args.table == "impact" and chosen:
+        status = status or 1
     if args.format == "json":
         out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in chosen)
     elif args.format == "csv":
         out.writelines(output_formats.csv_lines(rows.schema.names, chosen))
     else:
-        shown = {"lag": table_lines.lag_lines, "space": table_lines.space_lines, "cleaner": table_lines.cleaner_lines}
+        shown = {
+            "lag": table_lines.lag_lines,
+            "space": table_lines.space_lines,
+            "cleaner": table_lines.cleaner_lines,
+            "impact": table_lines.impact_lines,
+        }
         out.writelines(shown[args.table](chosen, args.all))
     out.flush()
     return status

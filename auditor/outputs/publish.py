@@ -29,6 +29,7 @@ from auditor.dashboards import answers
 from auditor.dashboards.answers import RunReport
 from auditor.dashboards.metrics import write_metrics
 from auditor.dashboards.report import render_report
+from auditor.dashboards.table_lines import IMPACT_SHOWN, impact_counts
 from auditor.facts import crash_recovery
 from auditor.facts.coordinator_history import CoordinatorHistory
 from auditor.outputs import lake, runs
@@ -243,6 +244,7 @@ def _summarise(audit: Audit) -> Fields:
     looks: Fields = {  # the first, for what fails is part of what the others say
         "cluster_events": audit.cluster_events,
         "asides": audit.look("the list of asides", lambda: _asides(audit), []),
+        "impact": audit.look("the list of impacted records", lambda: _impact(audit), None),
         "prevention": audit.look("the list of preventions", lambda: _prevention(audit), []),
         "recovery": audit.look("the dry run of recovery", lambda: recovery(audit, totals), []),
     }
@@ -275,7 +277,7 @@ def _summarise(audit: Audit) -> Fields:
         "notes": [*audit.inventory.notes, *_notes(audit, totals)],
         "logs": audit.logs.of_summary,
         "blocked": audit.blocked,
-        **{name: looks[name] for name in ("cluster_events", "asides", "prevention")},
+        **{name: looks[name] for name in ("cluster_events", "asides", "impact", "prevention")},
         "open_transactions": dict(sorted(totals.open.items())),
         "recovery": looks["recovery"],
         "timings": audit.timings,
@@ -287,6 +289,14 @@ def _summarise(audit: Audit) -> Fields:
 def _asides(audit: Audit) -> list[Fields]:
     partitions = {(row["topic"], row["partition"]) for row in audit.blocked if row["log_dir"] and row["readers"]}
     return [*audit.judged["aside"], *pipeline_summary.lag_in_partitions(audit, partitions)]
+
+
+def _impact(audit: Audit) -> Fields:
+    """Return the ranges of open findings whose records are lost, hidden, exposed or duplicated, and their sums."""
+    unsuppressed = {f.fingerprint for f in audit.open_findings}
+    rows = [row for row in audit.impact if row["finding"] in unsuppressed]
+    shown = [row | {name: iso(row.get(name)) for name in ("first_at", "last_at")} for row in rows[:IMPACT_SHOWN]]
+    return {"outcomes": impact_counts(rows), "rows": shown, "left_out": len(rows) - len(shown)}
 
 
 def verdict_row(audit: Audit, decided: answers.RunVerdict) -> Fields:

@@ -35,7 +35,7 @@ from auditor.facts.coordinator_log import EMPTY, ONGOING, STATES, Columns, Coord
 from auditor.facts.events import PLACE, EventKind, events_of
 from auditor.facts.packed import PackedRows
 from auditor.facts.replica_facts import ReplicaFacts, once
-from auditor.pipeline import cluster_settings, lag_table, space_table, what_if_verdicts  # noqa: F401
+from auditor.pipeline import cluster_settings, impact_table, lag_table, space_table, what_if_verdicts  # noqa: F401
 from auditor.pipeline.cluster_context import BEHIND_OFFSETS
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.replay.reading.chunks import logs_of

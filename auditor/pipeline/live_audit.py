@@ -580,7 +580,7 @@ class LiveAudit(Audit):
     def held(self, table: str) -> pa.Table | None:
         """Return tables that were written while reading or are part of the facts."""
 
-        if table in ("findings", "blocked"):
+        if table in ("findings", "blocked", "impact"):
             return super().held(table)
         return from_facts(self.reading.facts, table)
 

@@ -558,6 +558,10 @@ class Audited(Protocol):
     def blocked(self) -> Sequence[Fields]:
         """The partitions that a transaction blocks."""
 
+    @property
+    def impact(self) -> list[Fields]:
+        """Rows of the table ``impact``."""
+
     def held(self, table: str) -> pa.Table | None:
         """Return a table that needs no data files; None for any other."""
 

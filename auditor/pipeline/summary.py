@@ -23,8 +23,9 @@ from auditor.facts.events import EventKind
 from auditor.facts.offsets import CONSUMER, SHARE, Position
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import log_maintenance
-from auditor.pipeline import derived_tables, lag_table, space_table
-from auditor.pipeline.derived_tables import BLOCKED, FINDINGS_TABLE
+from auditor.pipeline import derived_tables, impact_table, lag_table, space_table
+from auditor.pipeline.derived_tables import BLOCKED, FINDINGS_TABLE, keys_of
+from auditor.pipeline.impact_table import IMPACT
 from auditor.pipeline.lag_table import Log, ReadCluster
 from auditor.pipeline.options import ENTRY, Verdicts
 from auditor.replay.task import ReplicaTask
@@ -32,7 +33,7 @@ from auditor.rules.catalogue import registry
 from auditor.rules.committed_offsets import watched
 from auditor.rules.resolution.resolve import cluster_of
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
-from auditor.rules.seen.view import FIELDS, GRAVE, OUT_OF_RANGE, Finding, LogView, iso
+from auditor.rules.seen.view import FIELDS, GRAVE, IMPACTS, OUT_OF_RANGE, Finding, LogView, iso
 from auditor.transactions.record import BLOCKED as STANDS_BLOCKED
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def read_clusters(audit: Audited, only: Collection[Log] | None = None) -> dict[s
         elif cluster.scope.wants_log(*log):
             cluster.elsewhere.setdefault(coordinator, []).append(position)
     for key, cluster in clusters.items():
-        cluster.tasks = _tasks(audit, key, cluster.positions)
+        cluster.tasks = _tasks(audit, key, {*cluster.positions, *(only or ())})
         for some in (*cluster.positions.values(), *cluster.elsewhere.values()):
             some.sort(key=lambda p: (p.group_id, p.kind, p.topic or "", p.partition))
     return {**clusters}
@@ -80,8 +81,8 @@ def _names(cluster: Cluster) -> dict[str, str]:
     return {b.topic_id: topic for (topic, _), b in cluster.bounds.items() if b.topic_id is not None}
 
 
-def _tasks(audit: Audited, key: str, read: dict[Log, list[Position]]) -> dict[tuple[str, str, int], ReplicaTask]:
-    """Tasks of all replicas of the logs that have readers, without their resume points."""
+def _tasks(audit: Audited, key: str, read: Collection[Log]) -> dict[tuple[str, str, int], ReplicaTask]:
+    """Tasks of all replicas of some logs, without their resume points."""
     return {
         (t.replica.log_dir, t.replica.topic or "", t.replica.partition or 0): dataclasses.replace(t, resume_point=b"")
         for t in audit.tasks
@@ -226,6 +227,38 @@ def _lag_rows(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[
         names = ("group_id", "kind", "committed_offset", *lag_table.LEFT, "offsets", "undecided")
         place = {"about": GROUP, "topic": log.topic, "partition": log.partition}
         yield GROUP, place | {before.get(name, name): row.get(name) for name in names}
+
+
+# Records that are lost, hidden, exposed or duplicated, by what findings name.
+
+
+def impact(audit: Audited) -> list[Fields]:
+    """Return the rows of the table ``impact``, times in ms, by outcome and place.
+
+    Cost: none without such findings; else two passes over the facts, and the headers of the batches that are named.
+    """
+    asked = impact_table.ranges_by_log(audit.findings, {d.name: d.join_key for d in audit.inventory.log_dirs})
+    if not asked:
+        return []
+    clusters = read_clusters(audit, {(topic, partition) for _, topic, partition in asked})
+    job = partial(impact_table.rows_of, asked, keys_of)
+    rows = [row for _, row in audit.runner.judge(audit.replicas, clusters, job)]
+    for (key, topic, partition), ranges in asked.items():
+        if key not in clusters or (topic, partition) not in clusters[key].bounds:
+            rows += [one.bare(topic, partition) for one in ranges]
+    return sorted(rows, key=_place_of_impact)
+
+
+def _place_of_impact(row: Values) -> tuple[Any, ...]:
+    place = (row["topic"], row["partition"], row.get("first_offset") or -1, row["log_dir"] or "", row["finding"])
+    return (IMPACTS.index(row["outcome"]), *place)
+
+
+def impact_columns(audit: Audited) -> pa.Table:
+    """Return the table ``impact``."""
+    of_dir = audit.inventory.cluster_ids
+    own = ({**dict.fromkeys(IMPACT.names), **row, "cluster_id": of_dir.get(row["log_dir"])} for row in audit.impact)
+    return table_of(own, IMPACT)
 
 
 # Blocked partitions in a run: accepted by a baseline, of an excluded rule, or failing the run.

@@ -776,8 +776,15 @@ class Audit(JudgedAudit):
             return summary.findings_table(self)
         if table == "blocked":
             return summary.blocked_table(self)
+        if table == "impact":
+            return summary.impact_columns(self)
         held = schema.TABLES[table].made_of is schema.MadeOf.METADATA
         return derived_tables.of_metadata(self.settings, table) if held else None
+
+    @cached_property
+    def impact(self) -> list[Fields]:
+        """Rows of the table ``impact``."""
+        return summary.impact(self)
 
     def written_tables(self) -> list[str]:
         """Return the tables that ``--tables`` writes; ``records`` only with ``--records``.

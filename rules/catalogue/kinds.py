@@ -542,7 +542,7 @@ _ROWS = (
             By("replica-divergence", same_batch_on_another_broker), needs=(Need.REPLICAS,),
             prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
             evidence=(DivergenceEvidence, LeaderEpochsEvidence)),
-        row("replica-missing-range",                "",                              "critical warning info",       "at_risk",
+        row("replica-missing-range",                "",                              "critical warning info",       "at_risk lost",
             DIVERGED_BEFORE, By("record-structure-invalid", of_unread_bytes), By("torn-tail", from_its_torn_end_on),
             needs=(Need.REPLICAS,), prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
             evidence=(LeaderEpochsEvidence, MissingRangeEvidence, PartitionsEvidence)),

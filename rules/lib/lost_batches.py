@@ -217,6 +217,7 @@ def _sent_again(log: LogView, pair: Pair, ours: Columns) -> Fields:
         "sent_again": int(again.whole.sum()) + int(markers.sum()) - len(left_markers),
         "sent_again_from": again.first if again.first >= 0 else None,
         "not_sent_again": [list(span) for span in again.missing[:TOP]],
+        "ranges": [list(span) for span in again.missing],
         "records_not_sent_again": sum(last - first + 1 for first, last in again.missing),
         "markers_not_sent_again": left_markers[:TOP].tolist(),
         "all_sent_again": bool(

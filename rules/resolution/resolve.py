@@ -13,14 +13,14 @@ from typing import Any
 from auditor.base.advice import NOTHING_MOVES, Advice, Moves, Verdict, shown
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import DecodeError, attempt
-from auditor.base.evidence_keys import AbsorbedFinding, Evidence, read
+from auditor.base.evidence_keys import AbsorbedImpact, Evidence, read
 from auditor.base.words import few as some
 from auditor.rules.catalogue import registry
 from auditor.rules.catalogue.registry import Kind, Together
 from auditor.rules.catalogue.relations import Tie
 from auditor.rules.lib import repairs
 from auditor.rules.resolution.finding_limits import ENTRIES, is_summed
-from auditor.rules.seen.view import GRAVE, MADE_OF, NO_OUTCOME, Finding, highest, in_order, iso_text
+from auditor.rules.seen.view import GRAVE, IMPACTS, MADE_OF, NO_OUTCOME, Finding, highest, in_order, iso_text
 
 # Advices that conflict: a replica that one fetches again is no source for another.
 
@@ -200,19 +200,25 @@ def _is_settled(f: Finding, catalogue: Mapping[str, Kind]) -> bool:
 
 
 def _absorb(cause: Finding, head: Finding, f: Finding) -> None:
+    its_outcome = cause.outcome
     if f.severity != cause.severity or cause.outcome == NO_OUTCOME:  # the outcome is that of the higher severity
         cause.outcome = f.outcome if highest(cause.severity, f.severity) == f.severity else cause.outcome
+    if cause.outcome != its_outcome and cause.outcome in IMPACTS:  # which is about the records of ``f``
+        cause.evidence["ranges"] = []
     cause.severity = highest(cause.severity, f.severity)  # doubt has lowered both by now
     if cause.if_true or f.if_true:
         if_true = highest(cause.if_true or cause.severity, f.if_true or f.severity)
         cause.if_true = None if if_true == cause.severity else if_true
-    also: AbsorbedFinding = {
+    also: AbsorbedImpact = {
         "rule": f.kind,
         "severity": f.severity,
         "topic": f.topic,
         "partition": f.partition,
         "message": f.message,
     }
+    if f.outcome in IMPACTS and f.ranges:
+        also |= {"outcome": f.outcome, "ranges": f.ranges, "log_dir": read(Evidence, f.evidence).get("log_dir")}
+        also |= {"producer_id": f.producer_id, "transactional_id": f.transactional_id}
     read(Evidence, head.evidence).setdefault("also", []).append(also)
 
 

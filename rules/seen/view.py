@@ -14,7 +14,7 @@ import numpy as np
 from auditor.base.advice import Advice, shown, text
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import LAST_MS, OF_A_RULE, DecodeError, Made, attempt, failure
-from auditor.base.evidence_keys import PartitionsEvidence, read
+from auditor.base.evidence_keys import Evidence, PartitionsEvidence, read
 from auditor.base.remote_segments import RemotePartition
 from auditor.base.words import SEVERITIES
 from auditor.evidence.horizons import Horizon, HorizonSource
@@ -38,6 +38,7 @@ OUTCOMES = (
     "blocked", "lost", "hidden", "exposed", "duplicated", "reordered", "unreadable", "refused", "at_risk", "none",
 )  # fmt: skip
 NO_OUTCOME = "none"
+IMPACTS = ("lost", "hidden", "exposed", "duplicated")  # the outcomes that are about records, which Finding.ranges names
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 OUT_OF_RANGE = "after the year 9999"  # in place of a time
 
@@ -83,6 +84,13 @@ class Finding:
     def remedy(self) -> str:
         """The advice on one line; empty if there is none yet."""
         return "" if self.advice is None else text(self.advice.row())
+
+    @property
+    def ranges(self) -> list[list[int]]:
+        """The offsets that its outcome is about: :attr:`auditor.base.evidence_keys.Evidence.ranges`."""
+        end = self.offset if self.last_offset is None else self.last_offset
+        own = [] if self.offset is None or end is None else [[self.offset, end]]
+        return read(Evidence, self.evidence).get("ranges", own)
 
     def to_dict(self) -> Fields:
         """Return the fields in the contract's order, ``advice`` as an object."""

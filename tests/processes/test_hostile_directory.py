@@ -75,6 +75,7 @@ COMMANDS = [
     ("lag", ".", "--master", "inline"),
     ("space", ".", "--master", "inline"),
     ("cleaner", ".", "--master", "inline"),
+    ("impact", ".", "--master", "inline"),
     ("sql", "SELECT count(*) FROM batches", ".", "--master", "inline"),
     ("decode", "LOG"),
     ("copy", ".", "--out", "OUT/copy"),
