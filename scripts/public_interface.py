@@ -14,6 +14,7 @@ from pathlib import Path
 
 import auditor
 from auditor.cli import parsers
+from auditor.connectors.schema import TABLES
 from auditor.dashboards.answers import report_of
 from auditor.dashboards.metrics import write_metrics
 from auditor.pipeline.derived_tables import all_columns
@@ -21,6 +22,11 @@ from auditor.rules.catalogue import registry
 
 SCHEMA = Path(auditor.__file__).parent / "outputs" / "finding.schema.json"
 BLANK = {"inputs": [], "policy": [{"policy": "auto"}], "tool": {"version": "0"}, "bytes": {}, "logs": []}
+
+
+def kept(table: str, columns: list[str]) -> list[str]:
+    """The columns of a table that are not deprecated."""
+    return [name for name in columns if not TABLES[table].meanings[name].startswith("deprecated")]
 
 
 def interface() -> dict[str, object]:
@@ -38,7 +44,7 @@ def interface() -> dict[str, object]:
         "commands": options,
         "exit_codes": [0, 1, 2, 3, 4],
         "finding_fields": list(json.loads(SCHEMA.read_text(encoding="utf-8"))["properties"]),
-        "tables": {name: [c.name for c in columns] for name, columns in all_columns(payload=True).items()},
+        "tables": {name: kept(name, columns.names) for name, columns in all_columns(payload=True).items()},
         "rules": sorted(rules),
         "kinds": sorted(registry.kinds()),
         "metrics": metrics,

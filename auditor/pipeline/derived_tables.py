@@ -834,7 +834,7 @@ texts. What is no text there, and in `expected`, `found` and `missing`, is JSON.
     cluster_id:string the cluster whose log it is about; null where no `meta.properties` says
     run_id:string the run, as `--history` keeps it; null where it is not kept
     confidence:string `proved`, `likely` or `undecidable`, from the evidence; null where the rule has none
-    log_dir:string the log directory, relative to the deepest folder above all PATHs; null where it is about none
+    log_dir:string the log directory, relative to the deepest directory above all PATHs; null where it is about none
     expected:string the value that a sound log would have; null where the rule compares none
     found:string the value that was found instead; else null
     missing:string what would decide the finding; null where nothing is missing

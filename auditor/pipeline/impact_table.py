@@ -58,7 +58,7 @@ sequences); null: not known
     groups:strings groups that committed an offset behind `first_offset`
     kind:string kind of the finding
     finding:string fingerprint of the finding
-    confidence:string confidence of the finding: proved, likely or undecidable
+    confidence:string confidence of the finding: `proved`, `likely` or `undecidable`
     undecided:string why the row may be incomplete; null where nothing suggests it
 """,
     of=MadeOf.FINDINGS,

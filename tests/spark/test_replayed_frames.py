@@ -66,7 +66,7 @@ def test_a_frame_of_other_columns_is_a_mistake_before_anything_runs(spark: Spark
 
 
 def test_the_example_of_the_page_runs(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
-    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8").split("## Replay of batches in a frame")[1]
+    page = (ROOT / "docs" / "replay.md").read_text(encoding="utf-8")
     (text,) = re.findall(r"```python\n(.*?)\n```", page.split("\n## ")[0], re.DOTALL)
     auditor.register(spark)
     given = {"spark": spark, "auditor": auditor}
