@@ -168,10 +168,12 @@ UNNOTICED: dict[str, dict[str, str]] = {
         "metadata_history": "entity:emptied",
         "transaction_partitions": "began_earliest_at:nulled",
         "transactions": "groups:emptied",
-        "lag": "readable_latest_at:nulled readable_latest_at:shifted readable_earliest_at:nulled",
+        "lag": "first_offset:shifted readable_latest_at:nulled readable_latest_at:shifted readable_earliest_at:nulled",
         "space": "goes_at:nulled held_offset:nulled held_offset:shifted kept_by_file:nulled transactional_id:nulled "
         "undecided:nulled",
         "cleaner": "undecided:nulled",
+        "producer_snapshots": "*:deleted *:dropped",
+        "broker_configs": "entity:emptied",
         "blocked": "began_by_producer_at:nulled began_by_producer_at:shifted began_latest_at:nulled "
         "began_latest_at:shifted began_earliest_at:nulled state:nulled",
         "events": "written_at:nulled written_at:shifted",
