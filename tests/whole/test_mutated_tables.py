@@ -214,6 +214,12 @@ def test_at_most_a_tenth_is_listed() -> None:
     assert len(LISTED) <= sum(1 for table in JUDGED for _ in changes(table)) / 10
 
 
-@pytest.mark.parametrize("name", ["healthy-28", "healthy-41", "groups-43", "replicas-41", "tiered-43"])
+SOUND = ("healthy-28", "healthy-41", "groups-43", "replicas-41", "tiered-43", "epochs-43", "hanging-011", "trimmed-11",
+         "outage-37", "rolling-cold-copies-43", "two-incarnations-43-down", "index-residue-live-43")  # fmt: skip
+HANGS = {"transaction_partitions": {"stuck"}, "blocked": {"blocked"}}
+
+
+@pytest.mark.parametrize("name", SOUND)
 def test_views_of_sound_clusters_count_nothing(name: str) -> None:
-    assert not {table: broken for table, broken in judge(name).sound.items() if broken}
+    expected = HANGS if name.startswith("hanging") else {}
+    assert {table: broken for table, broken in judge(name).sound.items() if broken} == expected
