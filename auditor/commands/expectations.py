@@ -10,6 +10,7 @@ from auditor.base.errors import AuditInputError, require
 from auditor.base.words import plural
 from auditor.commands.arguments import examples
 from auditor.connectors.stores import results
+from auditor.pipeline import derived_tables  # noqa: F401 - declares tables that suites are of
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

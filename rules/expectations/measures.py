@@ -150,6 +150,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "transactions.duration_ms": (-FRESH_MS, 1 << 62),
     "transactions.duration_most_ms": (-FRESH_MS, 1 << 62),
     "share_group_state.key_type": (0, 1),
+    "remote_log_metadata.key_type": (0, 3),
     "metadata_history.version": (0, 9),
     "cleaner.dirty_ratio": (0, 1),
     "cleaner.min_dirty_ratio": (0, 1),

@@ -14,8 +14,10 @@ import pytest
 
 from auditor.cli import main
 from auditor.pipeline.options import AuditOptions
+from auditor.rules.expectations.measures import MEASURES
 from tests import corpora
 from tests.audited import published
+from tests.conftest import ROOT
 from tests.exported_suites import blocks, of_the_audit, placed, said
 
 OURS = re.compile(r"violations|steady|sum_to_whole")
@@ -89,6 +91,14 @@ def test_a_suite_has_nothing_that_only_this_package_knows(tmp_path: Path) -> Non
     )
     env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {"GX_ANALYTICS_ENABLED": "false"}
     subprocess.run([sys.executable, "-c", code, tmp_path / "suites"], check=True, env=env, cwd=tmp_path)
+
+
+def test_each_table_has_its_columns_where_nothing_else_ran(tmp_path: Path) -> None:
+    code = "import sys; from auditor.cli import main; sys.exit(main(sys.argv[1:]))"
+    subprocess.run([sys.executable, "-c", code, "expectations", "--export", tmp_path], check=True, cwd=ROOT)
+    for table in (*MEASURES, "findings", "logs"):
+        suite = json.loads((tmp_path / "suites" / f"{table}.json").read_text(encoding="utf-8"))
+        assert suite["expectations"][0]["type"].startswith("expect_table_columns_to_match_"), table
 
 
 def test_the_same_release_writes_the_same_files(tmp_path: Path) -> None:

@@ -51,3 +51,9 @@ def test_drift_is_judged_against_the_run_before(tmp_path: Path) -> None:
     thrice = pa.array([3 * max(100, n) for n in then["batches"].to_pylist()], pa.int64())
     runs.publish(tmp_path / "history", kept.run_id, {"logs": then.set_column(at, "batches", thrice)}, kept.facts)
     assert ("logs_judged", "batches_ratio") in failing(published(options))
+
+
+def test_dumps_of_a_healthy_cluster_meet_every_expectation(tmp_path: Path) -> None:
+    """Kafka's tools print less than the files hold, so that the tables of dumps do not add up."""
+    folder = corpora.ROOT / "text-dumps" / "texts" / "healthy-41"
+    assert not failing(published(AuditOptions((str(folder),), tmp_path, tables=True, expectations=True)))

@@ -168,10 +168,12 @@ UNNOTICED: dict[str, dict[str, str]] = {
         "metadata_history": "entity:emptied",
         "transaction_partitions": "began_earliest_at:nulled",
         "transactions": "groups:emptied",
-        "lag": "readable_latest_at:nulled readable_latest_at:shifted readable_earliest_at:nulled",
+        "lag": "first_offset:shifted readable_latest_at:nulled readable_latest_at:shifted readable_earliest_at:nulled",
         "space": "goes_at:nulled held_offset:nulled held_offset:shifted kept_by_file:nulled transactional_id:nulled "
         "undecided:nulled",
         "cleaner": "undecided:nulled",
+        "producer_snapshots": "*:deleted *:dropped",
+        "broker_configs": "entity:emptied",
         "blocked": "began_by_producer_at:nulled began_by_producer_at:shifted began_latest_at:nulled "
         "began_latest_at:shifted began_earliest_at:nulled state:nulled",
         "events": "written_at:nulled written_at:shifted",
@@ -212,6 +214,12 @@ def test_at_most_a_tenth_is_listed() -> None:
     assert len(LISTED) <= sum(1 for table in JUDGED for _ in changes(table)) / 10
 
 
-@pytest.mark.parametrize("name", ["healthy-28", "healthy-41", "groups-43", "replicas-41", "tiered-43"])
+SOUND = ("healthy-28", "healthy-41", "groups-43", "replicas-41", "tiered-43", "epochs-43", "hanging-011", "trimmed-11",
+         "outage-37", "rolling-cold-copies-43", "two-incarnations-43-down", "index-residue-live-43")  # fmt: skip
+HANGS = {"transaction_partitions": {"stuck"}, "blocked": {"blocked"}}
+
+
+@pytest.mark.parametrize("name", SOUND)
 def test_views_of_sound_clusters_count_nothing(name: str) -> None:
-    assert not {table: broken for table, broken in judge(name).sound.items() if broken}
+    expected = HANGS if name.startswith("hanging") else {}
+    assert {table: broken for table, broken in judge(name).sound.items() if broken} == expected
