@@ -230,12 +230,12 @@ def _judged(batch: Any, name: str, frame: Any, wanted: list[Expectation]) -> lis
     size = len(frame) if hasattr(frame, "iloc") else frame.count()
     wanted = wanted if size else [own for own in wanted if not hasattr(own, "column")]
     keys = [column for column in KEY if column in frame.columns]
-    found = _results(batch, name, wanted, {"result_format": ResultFormat.BOOLEAN_ONLY})
-    again = [n for n, row in enumerate(found) if not row.success or getattr(wanted[n], "mostly", 1) < 1]
+    judgements = _results(batch, name, wanted, {"result_format": ResultFormat.BOOLEAN_ONLY})
+    again = [n for n, row in enumerate(judgements) if not row.success or getattr(wanted[n], "mostly", 1) < 1]
     form: Fields = {"result_format": ResultFormat.SUMMARY, "partial_unexpected_count": SHOWN}
     form |= {"unexpected_index_column_names": keys} if keys else {}  # never COMPLETE, which brings every row
     detailed = _results(batch, name, [wanted[n] for n in again], form) if again else []
-    rows = [_row(name, row) | {"rows": size, "broken": 0} for row in found]
+    rows = [_row(name, row) | {"rows": size, "broken": 0} for row in judgements]
     for number, row in zip(again, detailed, strict=True):
         rows[number] = {"rows": size} | _row(name, row)
     return rows
