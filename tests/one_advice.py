@@ -101,7 +101,7 @@ def _machines(audit: Audit) -> list[dict[str, Any]]:
     of_api = Findings(audit.findings, summary.findings_table(audit))
     table = of_api.to_arrow().select(["advice", "remedy"]).to_pylist()
     for line, each, row in zip(lines, of_api.to_dicts(), table, strict=True):
-        assert json.loads(json.dumps(each["advice"])) == line["advice"] == json.loads(row["advice"])
+        assert json.loads(json.dumps(each["advice"])) == line["advice"] == row["advice"]
         assert each["remedy"] == line["remedy"] == row["remedy"]
     return lines
 

@@ -269,7 +269,7 @@ def test_a_killed_broker_s_checkpoint_does_not_say_where_readers_stop(tmp_path: 
     assert answers.Open(row).waiting == waiting
     (found,) = [f for f in audit.findings if (f.kind, f.partition) == ("hanging-transaction", 0)]
     if checkpoint > live["lastStableOffset"]:
-        assert f"{waiting} offsets before its end" in found.message
+        assert f"{waiting} offsets before the log end" in found.message
     else:  # its data, stamped two hours back, came after the checkpoint: nobody knows when
         assert (found.severity, found.if_true) == ("info", "critical")
     (drawn,) = [row for row in audit.judged["timeline"] if (row["topic"], row["partition"]) == ("bank.ledger", 0)]

@@ -116,7 +116,7 @@ def test_a_file_of_kafkas_beside_the_list_is_no_input_and_is_said(tmp_path: Path
     (at / f"{0:020}.log").write_bytes(b"")
     audit = opened(tmp_path / "copy")
     assert audit.exit_code() == 3
-    assert ["list has it not" in error.detail for _, error in audit.unread()] == [True]
+    assert ["that its list lacks" in error.detail for _, error in audit.unread()] == [True]
 
 
 def test_a_question_about_records_says_that_there_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -132,4 +132,4 @@ def test_nothing_to_convert(tmp_path: Path, old: Path, capsys: pytest.CaptureFix
     assert not (tmp_path / "nothing").exists()
     assert converted(old / "held") == 0
     assert converted(old / "held") == 0
-    assert "0 folders" in capsys.readouterr().out
+    assert "0 directories" in capsys.readouterr().out

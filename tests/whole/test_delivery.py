@@ -66,7 +66,7 @@ def test_the_summary_comes_last(error: Exception, store: Any, monkeypatch: pytes
     store.pipe({"/audits/tonight/summary.json": b"{}", "/audits/tonight/findings.jsonl": b""})
     with monkeypatch.context() as broken:
         _refuse(broken, "report.html", error)
-        with pytest.raises(AuditFailure, match=r"cannot be copied to memory://audits/tonight: ") as failed:
+        with pytest.raises(AuditFailure, match=r"cannot copy results to memory://audits/tonight: ") as failed:
             published(options(OUT))
     (kept,) = tmp_path.glob("auditor-out-*")
     assert str(kept) in str(failed.value)
@@ -125,7 +125,9 @@ def test_folders_of_other_owners_are_spared(ours: bool, store: Any) -> None:
         published(options(OUT))
         assert not set(files_of(store)) & {"tables/customers/1.parquet", "findings/research.doc", "failure.log"}
         return
-    with pytest.raises(AuditInputError, match="holds findings, tables, which no audit left there; choose another"):
+    with pytest.raises(
+        AuditInputError, match="holds findings, tables, which are not results of an audit; choose another"
+    ):
         published(options(OUT))
     assert {name: store.cat(name) for name in store.find("/")} == found
 
