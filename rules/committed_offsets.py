@@ -673,8 +673,8 @@ def share_offset_out_of_range(log: LogView) -> Iterator[Finding]:
     Why it matters: past the end, the partition lost its newest records. New records at these offsets count as
     acknowledged and are not delivered. Below the start, retention deleted records before the group acknowledged them.
     Can be wrong: the log was copied before the state (reported as in flight); an unused group.
-    What to do: find out which records the log lost before its leader appends more; kafka-share-groups.sh
-    --reset-offsets --dry-run shows the new start offset of a group without members (--execute sets it); raise retention
+    What to do: find out which records the log lost before its leader appends more. kafka-share-groups.sh
+    --reset-offsets --dry-run shows the new start offset of a group without members (--execute sets it). Raise retention
     above the time that the group needs.
     Source: KIP-932; SharePartition, ShareCoordinatorShard
     """

@@ -241,8 +241,8 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
     Checks: the last record of an id is PrepareCommit or PrepareAbort, older than its timeout and 30 seconds. Without a
     timeout, as in a two-phase commit, 15 minutes count. Or, by the metadata, a partition of it has no leader, or a
     leader that is fenced or shutting down. The finding is an info if the logs of a running cluster were copied one
-    after another and this copy may be too early: its partitions have their markers or a later transaction, or other
-    logs are newer.
+    after another and this copy may be too early. Signs: its partitions have their markers or a later transaction, or
+    other logs are newer.
     Can be wrong: the coordinator was down for long; the copy is much older than --as-of. The input shows missing
     markers only for partitions with data of the transaction, not for those that were added and never written. If a
     partition is below min.insync.replicas by the metadata, the finding names it as refusing the marker. If all markers

@@ -334,8 +334,8 @@ def draft_false_duplicate(log: LogView) -> Iterator[Finding]:
                 log,
                 "warning",
                 f"{v['policy']} would treat the batch of producer id {v['producer_id']} (epoch {v['producer_epoch']}) "
-                f"at offset {v['base_offset']} with sequence {v['base_sequence']} as a duplicate and lose its records: "
-                "these sequences are not stored before it",
+                f"at offset {v['base_offset']} with sequence {v['base_sequence']} as a duplicate and lose its records. "
+                "These sequences are not stored before it",
                 v,
                 evidence={
                     "base_sequence": v["base_sequence"],

@@ -244,7 +244,7 @@ def split_decision(log: LogView) -> Iterator[Finding]:
     Without __transaction_state, under transaction.version 2, a COMMIT marker that repeats the epoch and result of the
     previous marker is late. It ends data of that epoch, and an ABORT of the next epoch ended the rest.
     Can be wrong: one transaction of version 1 after a downgrade looks like a late marker; the clocks of two brokers
-    differ by more than 30 s, or clients stamp records with other times. Late data after a completed decision does not
+    differ by more than 30 s; clients stamp records with other times. Late data after a completed decision does not
     count, nor does a partition that was added and never written. A marker newer than the copy of __transaction_state is
     not judged after a compacted part, since its data may be of a later transaction. A marker whose decision
     __transaction_state lost is not judged either (coordinator-log-restored).
@@ -478,8 +478,8 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
     data: it is a late marker of the previous transaction. Brokers before 4.2 accept it (KIP-1228). Without
     __transaction_state only a COMMIT after a marker that bumped the epoch counts, with no other result after it.
     Why it matters: an operator wrote the marker, coordinator records were lost, or data was visible before a decision.
-    Can be wrong: kafka-transactions.sh abort writes such a marker, with the coordinator epoch of the previous one (then
-    info; a warning while the coordinator has the transaction open, whose COMMIT can no longer show this data).
+    Can be wrong: kafka-transactions.sh abort writes such a marker, with the coordinator epoch of the previous one. Then
+    it is an info, and a warning while the coordinator has the transaction open, whose COMMIT can no longer show this data.
     What to do: nothing if an operator aborted a transaction that its coordinator has ended. For another ABORT, ask who
     ran kafka-transactions.sh abort at that time; that tool writes no COMMIT. Otherwise check whether
     __transaction_state lost records (unclean-election, illegal-transition).

@@ -622,7 +622,7 @@ def remote_log_gap(log: LogView) -> Iterator[Finding]:
     Can be wrong: on running brokers, offsets right below the first local segment may have been copied and deleted
     locally after the metadata was read (then info).
     What to do: check whether a replica still has the offsets locally, and copy its directory before retention deletes
-    it; look for their segments in the remote storage, and for errors of the RemoteStorageManager in the brokers' logs.
+    it. Look for their segments in the remote storage, and for errors of the RemoteStorageManager in the brokers' logs.
     Do not move a group past these offsets before that.
     Source: KIP-405; RemoteLogManager
     """

@@ -509,7 +509,7 @@ def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
     epoch does not have the producer id, since it expired (snapshot-replay-mismatch reports inconclusive cases).
     Why it matters: the broker had no producer state. Brokers before 2.4 refuse such a batch, newer ones accept it
     without protection against duplicates. Event times older than the expiration cause it at every check (10 minutes).
-    Can be wrong: CreateTime of replayed data, which shows the age of the events and not the idle time: info if an
+    Can be wrong: CreateTime of replayed data, which shows the age of the events: info if an
     earlier broker-written time shows that, or the log has none (a back-fill without end markers). A clock that was set
     back also shows idle times (clock-skew reports those), and so does a clock that is ahead of all other times of its
     broker: info. The setting counts as one day if the input does not show it.

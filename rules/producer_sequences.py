@@ -57,8 +57,8 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
     Can be wrong: the broker had no producer state (expiration, restart, leader change) and accepted any sequence. The
     missing numbers may then never have reached a broker. They may be the end of an earlier aborted transaction. A
     follower of a compacted topic stores the gaps of its leader's compaction (info, inconclusive).
-    What to do: compare the replicas of the partition; check the log around the gap with kafka-dump-log.sh
-    --print-data-log; check for unclean elections, acks and min.insync.replicas; re-send the records written between the
+    What to do: compare the replicas of the partition. Check the log around the gap with kafka-dump-log.sh
+    --print-data-log. Check for unclean elections, acks and min.insync.replicas. Re-send the records written between the
     two batches from their source.
     Source: UnknownProducerId and OutOfOrderSequence page of Kafka's wiki, KIP-360
     """

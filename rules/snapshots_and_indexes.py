@@ -484,7 +484,7 @@ def _index_finding(log: LogView, pair: Pair, only_leader: np.ndarray, only_repli
         "error",
         f"Broker {without.broker_id} has no index entry for the aborted transaction of producer id "
         f"{entry['producer_id']} at offsets {entry['first_offset']} to {entry['last_offset']} of {log.name}, but "
-        f"broker {holder.broker_id} has one: read_committed consumers of the former get aborted records",
+        f"broker {holder.broker_id} has one. read_committed consumers of the former get aborted records",
         replica=replica,
         offset=entry["first_offset"],
         last_offset=entry["last_offset"],

@@ -315,7 +315,7 @@ def malformed_control_batch(log: LogView) -> Iterator[Finding]:
     replay an unknown type does not start.
     Can be wrong: an empty control batch after compaction is legal (handled).
     What to do: keep a copy of the directory, and re-fetch this replica only if another in-sync one is known to be
-    intact; find what writes into its files (a restore, or a mirror of raw segments) and end it.
+    intact. Find what writes into its files (a restore, or a mirror of raw segments) and end it.
     Source: KIP-98; ControlRecordType, EndTransactionMarker
     """
     for run in _structural(log, (EventKind.HEADER_FLAW,), CONTROL_FLAWS):

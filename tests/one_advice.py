@@ -76,7 +76,7 @@ def everywhere(audit: Audit, folder: Path) -> None:
     for held in audit.blocked:
         for name in ("page", "terminal", "markdown") if held["severity"] in GRAVE else ():
             lacks = [part for part in said(held["advice"]) if plain(part) not in texts[name]]
-            rest = texts["terminal"].partition(plain("What to do about "))[2].partition(plain(": auditor explain"))[0]
+            rest = texts["terminal"].rpartition(plain("run: auditor explain ID (ID:"))[0].rpartition(plain("For "))[2]
             cut = name == "terminal" and plain(held["topic"]) in rest  # beyond a screen
             assert cut or not lacks, (name, held["topic"], lacks)
     agree(audit)

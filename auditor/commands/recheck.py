@@ -38,8 +38,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         + "\nCompares blocked partitions, inconclusive findings, and findings at or above the run's --fail-on (never: "
         "error) with an audit of the newer input. It does not replace that audit. A running cluster shows which "
         "partitions are blocked. It shows no files: findings about bytes, segments and indexes need a PATH.\n"
-        "exit code: 0 if each is resolved, or open within its timeout; 1 if one is still present or inconclusive, or "
-        "new at or above --fail-on; 3 if one could not be checked (1 takes precedence over 3)",
+        "exit code: 0 if each is resolved, or open within its timeout. 1 if one is still present or inconclusive, or "
+        "new at or above --fail-on. 3 if one could not be checked (1 takes precedence over 3)",
     )
     p.add_argument("paths", nargs="*", metavar="PATH", help="newer copy of the same input, as for 'auditor audit'")
     p.add_argument(

@@ -175,7 +175,7 @@ def test_findings_that_a_rule_cannot_merge_stay_apart(tmp_path: Path, monkeypatc
     failing_kinds(monkeypatch, HANGING, together=broken)
     done, summary = audited(tmp_path)
     assert HANGING in {f.kind for f in done.findings}
-    assert [row for row in not_judged(summary) if row.startswith(f"rule {HANGING} could not judge")]
+    assert [row for row in not_judged(summary) if row.startswith(f"rule {HANGING} could not merge its findings")]
     assert is_failed(done, summary)
 
 
