@@ -6,7 +6,7 @@ a minute, once for each version of the sources.
 
 Spark unpacks it for each executor (``--archives OUT.tar.gz#env``), whose Python finds it by
 ``spark.executorEnv.PYTHONPATH=./env``. That Python must be of this version and the machine of this kind: compiled
-modules are of one of each. The project itself comes as the zip of ``make dist``.
+modules are of one of each. The project itself comes as the zip of ``make wheel``.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from tests.conftest import ROOT
 
 @pytest.fixture(scope="session")
 def shipped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The zip and the packed environment, made as ``make dist`` and ``make env`` make them."""
+    """The zip and the packed environment, made as ``make wheel`` and ``make env`` make them."""
     folder = tmp_path_factory.mktemp("dist")
     subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)], cwd=ROOT, check=True)
     (wheel,) = folder.glob("*.whl")

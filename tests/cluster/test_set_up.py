@@ -51,10 +51,10 @@ def test_tools_install_the_command(tool: str, copy: Path, tmp_path: Path) -> Non
     assert "1 PARTITION BLOCKED" in ran([str(installed), "demo", "--out", str(tmp_path / "demo")], tmp_path)
 
 
-def test_make_dist_and_docs_build(copy: Path) -> None:
+def test_make_wheel_and_docs_build(copy: Path) -> None:
     """With this project's own environment, which has what they need."""
     (copy / ".venv").symlink_to(ROOT / ".venv")
-    assert ".whl" in ran(["make", "dist"], copy)
+    assert ".whl" in ran(["make", "wheel"], copy)
     ran(["make", "docs"], copy)
     assert (copy / "build" / "site" / "index.html").is_file()
 

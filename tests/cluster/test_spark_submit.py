@@ -1,6 +1,6 @@
 """``spark-submit auditor/job.py`` on a standalone cluster whose Pythons are bare: what local mode finds, byte for byte.
 
-The dependencies go along as docs/spark.md says: the zip of ``make dist``, and the packed environment.
+The dependencies go along as docs/spark.md says: the zip of ``make wheel``, and the packed environment.
 """
 
 from __future__ import annotations
