@@ -514,9 +514,9 @@ def zombie_offset_commit(log: LogView) -> Iterator[Finding]:
     partition. The later producer has only committed for other members before. Or two producers commit a partition in
     one generation, and by __transaction_state one transaction began before that generation. The group's records show
     the owner: by generation in a classic group, by assignment under KIP-848. Under KIP-848 a partition still to be
-    revoked belongs to its old member. One owner with many producers is a pool and is not reported. If the records do
-    not show the owner, or both producers have committed for the same other member, a zombie is one whose offset does
-    not rise; otherwise it is one info per group. Aborted transactions do not count, nor commits before the producer's
+    revoked belongs to its old member. One owner with many producers is a pool and is not reported. The owner may be
+    unknown, or both producers may have committed for the same other member. Then a zombie is one whose offset does not
+    rise. Otherwise it is one info per group. Aborted transactions do not count, nor commits before the producer's
     id was initialised again. The evidence has the five steps of the KIP, the members that owned the partition, and the
     group.instance.id of static ones.
     Why it matters: two instances processed the same input. Their output is stored twice, and the offset may have moved

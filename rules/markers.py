@@ -479,7 +479,7 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
     __transaction_state only a COMMIT after a marker that bumped the epoch counts, with no other result after it.
     Why it matters: an operator wrote the marker, coordinator records were lost, or data was visible before a decision.
     Can be wrong: kafka-transactions.sh abort writes such a marker, with the coordinator epoch of the previous one. Then
-    it is an info, and a warning while the coordinator has the transaction open, whose COMMIT can no longer show this data.
+    it is an info, and a warning while the coordinator has the transaction open: its COMMIT can no longer show the data.
     What to do: nothing if an operator aborted a transaction that its coordinator has ended. For another ABORT, ask who
     ran kafka-transactions.sh abort at that time; that tool writes no COMMIT. Otherwise check whether
     __transaction_state lost records (unclean-election, illegal-transition).

@@ -152,7 +152,7 @@ def test_what_ended_behind_the_reading_of_its_log_was_open_then(locked: Path, tm
     copy_of(locked.parent, tmp_path / "copy")
     (row,) = opened(tmp_path / "copy").blocked
     assert (row["standing"], row["severity"], row["if_true"]) == ("waiting", None, None)
-    assert row["why"] == "it was open when this log was read, and completed since"
+    assert row["why"] == "it was open when this log was scanned, and has completed since"
     assert not above_info(opened(tmp_path / "copy").findings)
     assert "hanging-transaction" not in {f.rule for f in opened(tmp_path / "copy").findings}
 
