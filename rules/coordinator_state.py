@@ -335,7 +335,7 @@ def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
     The clock of the coordinator's broker counts, while that broker was up; --as-of sets the clock of every broker. A
     two-phase commit does not count, since a coordinator never ends it (KIP-939). The finding is an info if the logs of
     a running cluster were copied one after another and this copy may be too early. Then a marker was written later, or
-    other logs are newer. It is also an info if the record began the transaction and none of its partitions has data of it,
+    other logs are newer. It is also an info if the record began the transaction and no partition has data of it,
     with all of them in the input. Its append may have failed then (coordinator-append-failed), and no consumer waits.
     Why it matters: the coordinator of the id is dead, not elected or failed to load. The transaction blocks
     read_committed consumers.
