@@ -462,7 +462,7 @@ def _content(of_run: ResultFolder, run: Run, file: Values) -> bytes:
     if content is None:
         raise FileNotFoundError
     if hashlib.sha256(content).hexdigest() != file["sha256"]:
-        raise UnreadableRun(run, f"{file['path']} has another checksum than its manifest")
+        raise UnreadableRun(run, f"{file['path']} checksum differs from the manifest")
     return content
 
 

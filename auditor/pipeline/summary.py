@@ -24,7 +24,8 @@ from auditor.facts.offsets import CONSUMER, SHARE, Position
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import log_maintenance
 from auditor.pipeline import derived_tables, impact_table, lag_table, space_table
-from auditor.pipeline.derived_tables import BLOCKED, FINDINGS_TABLE, keys_of
+from auditor.pipeline.derived_tables import keys_of
+from auditor.pipeline.finding_tables import BLOCKED, FINDINGS_TABLE
 from auditor.pipeline.impact_table import IMPACT
 from auditor.pipeline.lag_table import Log, ReadCluster
 from auditor.pipeline.options import ENTRY, Verdicts

@@ -21,7 +21,7 @@ def test_each_subject_has_a_card_and_no_card_is_empty() -> None:
     assert [card.command for card in cards] == ["auditor lag", "auditor space"]
     assert cards[0].lines == [(
         "orders-3, group billing",
-        "7 records at present; 90 decided records and 4 of open transactions behind the hold; 120 by offsets",
+        "7 records readable now; above the LSO: 90 decided records, 4 of open transactions; lag 120 offsets",
     )]  # fmt: skip
     assert cards[1].lines == [("orders-1, broker 2", "stays (2 KiB)")]
     assert table_lines.cards([]) == []

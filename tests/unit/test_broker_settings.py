@@ -62,8 +62,8 @@ def test_a_value_from_elsewhere_is_unknown_and_not_an_error(tmp_path: Path, valu
     """Where the value stands is no part of the input, and a broker that has it starts."""
     found = _discovered(tmp_path, f"broker.id=1\nproducer.id.expiration.ms={value}\n")
     assert not found.errors
-    (note,) = (note for note in found.notes if "elsewhere" in note)
-    assert "server.properties takes producer.id.expiration.ms from elsewhere" in note
+    (note,) = (note for note in found.notes if "from a source that is missing" in note)
+    assert "server.properties takes producer.id.expiration.ms from a source that is missing from the input" in note
     assert found.log_dirs[0].unknown_settings == {"producer.id.expiration.ms"}
     assert found.log_dirs[0].configs == {"broker.id": "1"}
 

@@ -28,7 +28,7 @@ def test_another_brokers_copy_is_refused_and_stays(tmp_path: Path) -> None:
     before = content(copy)
     of_another_cluster = other(tmp_path / "host-3" / "kafka", 1, "b3RoZXItLS0tLS0tLS0tLQ")
     for source in (other(tmp_path / "host-2" / "kafka", 2), of_another_cluster):
-        with pytest.raises(AuditInputError, match="holds the copy of broker 1 of cluster Q0xVU1RFUi0tLS0tLS0tLQ"):
+        with pytest.raises(AuditInputError, match="contains the copy of broker 1 of cluster Q0xVU1RFUi0tLS0tLS0tLQ"):
             copy_of(source, copy)
     assert content(copy) == before
 

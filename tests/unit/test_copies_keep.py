@@ -215,7 +215,7 @@ def test_the_command_says_what_is_held_and_an_audit_where_it_stands(
     retention(source)
     capsys.readouterr()
     assert cli.main(words) == 0
-    assert "held: 2 segments that the broker has deleted" in capsys.readouterr().out
+    assert "kept: 2 segments that the broker has deleted" in capsys.readouterr().out
     (note,) = [n for n in opened(tmp_path / "copy").inventory.notes if "has deleted" in n]
     assert note.startswith("broker-1: 2 segments")
     assert cli.main(["decode", str(tmp_path / "copy" / "broker-1" / "t-0" / segment(0))]) == 0

@@ -62,7 +62,7 @@ def test_it_fits_on_a_screen(count: int, most: int) -> None:
 def test_every_partition_has_its_row_with_its_fingerprint_and_its_commands() -> None:
     findings, summary = held(20)
     said = printed(findings, summary, 80)
-    assert said.count("Safe to abort: ") == 1  # each text once
+    assert said.count("Safe to abort. ") == 1  # each text once
     rows = {
         line.split()[-1]: line
         for line in said.splitlines()
