@@ -173,7 +173,7 @@ def test_a_history_of_an_earlier_release_is_read_as_it_lies(tmp_path: Path, caps
     (run,) = runs.committed(tmp_path)
     assert runs.summary_of(tmp_path, run) == summary
     assert cli.main(["history", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.startswith("old one  as of 2026-11-21T04:00:00.000Z")
+    assert capsys.readouterr().out.startswith("old one  evaluated at 2026-11-21T04:00:00.000Z")
 
 
 def test_the_next_run_converts_it_in_place(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_a_login_that_is_refused_is_tried_once(refusing: tuple[int, list[bytes]]
     port, tried = refusing
     config = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "request_timeout_ms": 5_000,
               "sasl_plain_username": "auditor", "sasl_plain_password": "wrong-secret"}  # fmt: skip
-    with pytest.raises(AuditInputError, match=r"refused the login by PLAIN.*Invalid username or \*\*\*") as said:
+    with pytest.raises(AuditInputError, match=r"rejected the login with PLAIN.*Invalid username or \*\*\*") as said:
         LiveCluster(f"127.0.0.1:{port}", config)
     assert "wrong-secret" not in str(said.value)
     assert "\n" not in str(said.value)
@@ -115,7 +115,7 @@ def test_an_answer_that_cannot_be_read_is_a_failure_of_that_request(error: Excep
     cluster.manager = Answers()
     assert cluster.metadata() == (None, [], [])
     ((_, why),) = cluster.failures
-    assert why == f"the cluster's metadata: its answer cannot be read ({type(error).__name__})"
+    assert why == f"the cluster's metadata: unreadable response ({type(error).__name__})"
     assert cluster.manager.asked == 1 < ATTEMPTS
 
 
@@ -142,7 +142,7 @@ def _of(names: dict[str, Any], fields: dict[str, object]) -> dict[str, object]:
 def test_a_null_where_none_can_be_is_one_sentence(name: str) -> None:
     cluster = _answering(_metadata(**{name: None}))
     assert cluster.metadata() == (None, [], [])
-    assert cluster.failures == [(None, "the cluster's metadata: its answer cannot be read (ValueError)")]
+    assert cluster.failures == [(None, "the cluster's metadata: unreadable response (ValueError)")]
 
 
 def test_a_null_that_may_be_is_read() -> None:

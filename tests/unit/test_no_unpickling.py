@@ -52,6 +52,7 @@ ALLOWED = {
     "auditor/base/at_rest.py::RowsAtRest._opened": OWN_MEMORY,
     "auditor/cli.py::parsers": CONSTANT,
     "auditor/pipeline/runner.py::judged_rows": OWN_TASKS,
+    "auditor/pipeline/summary.py::transaction_totals": OWN_TASKS,
     "auditor/processes/isolation.py::MessageSocket.hear": OWN_WORKERS,
     "auditor/processes/isolation.py::Note.read": OWN_WORKERS,
     "auditor/processes/worker.py::_serve": OWN_WORKERS,
