@@ -38,7 +38,7 @@ def test_places_whose_path_is_the_uri_hide_its_secrets() -> None:
 
 def test_a_malformed_uri_is_a_mistake_and_not_repeated() -> None:
     for ask in (storage.place, out_of, storage.filesystem):
-        with pytest.raises(AuditInputError, match=r"cannot be parsed; write brackets .* as %5B") as said:
+        with pytest.raises(AuditInputError, match=r"invalid URI: escape special characters .* as %5B") as said:
             ask("s3://AKIA:se[cr]et@bucket/x")
         assert "cr" not in str(said.value).replace("brackets", "")
 
@@ -53,7 +53,7 @@ def test_an_empty_store_is_named_without_its_password(tmp_path: Path, capfd: pyt
 
 def test_where_only_a_folder_will_do(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--out", "s3://u:SECRET@b/runs"]) == 2
-    said = "s3://b/runs is a URI, where only a folder of this machine will do; give a path\n"
+    said = "s3://b/runs is a URI: expected a directory on this host\n"
     assert capfd.readouterr().err.endswith(said)
 
 
@@ -70,7 +70,7 @@ def test_a_store_without_results_is_one_line_without_its_password(
     call: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*call, "memory://u:SECRET@b/runs"]) == 2
-    assert capfd.readouterr().err == "auditor: memory://b/runs holds no results of an audit; give the --out of one\n"
+    assert capfd.readouterr().err == "auditor: memory://b/runs has no audit results; give the --out of an audit\n"
 
 
 def test_a_file_uri_is_a_folder() -> None:

@@ -261,7 +261,7 @@ def test_a_note_says_that_a_reader_ended_early(work: WorkFolder) -> None:
 def test_the_key_outlives_a_run_and_a_wrong_one_is_said(work: WorkFolder, tmp_path: Path) -> None:
     assert WorkFolder(work.text).key() == work.key() != plan.KEY
     Path(work.text, "key").write_bytes(b"something else, which is longer")
-    with pytest.raises(AuditInputError, match="no audit left there"):
+    with pytest.raises(AuditInputError, match="that no audit wrote"):
         work.key()
     shutil.rmtree(work.text)
     Path(work.text).write_text("a file")
