@@ -166,7 +166,7 @@ def test_unknown_magic(tmp_path: Path, name: str, wanted: Callable[[Batch], bool
     assert (f.kind, f.topic, f.partition) == ("record-structure-invalid", log.topic, log.partition)
     assert (f.offset, f.last_offset, f.producer_id) == (batch["base_offset"], None, None)
     assert (f.file, f.position) == log.place(batch)
-    assert f"magic {magic}" in f.message
+    assert f"magic: {magic}," in f.message
 
 
 @pytest.mark.parametrize("wanted", [whole, lambda b: b.control], ids=["data", "marker"])

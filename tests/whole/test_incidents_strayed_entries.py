@@ -63,7 +63,7 @@ def test_an_entry_in_an_earlier_segment_than_some_of_the_data(tmp_path: Path) ->
     assert (f.kind, f.severity, f.offset, f.last_offset) == ("aborted-transaction-not-indexed", "critical", 0, 6)
     assert (f.file, f.position) == (f"{LOG}/{0:020}.txnindex", 0)
     assert f.evidence["expected_file"] == f"{LOG}/{3:020}.txnindex"
-    assert "at offset 3 or behind" in f.message
+    assert "fetches from offset 3 on miss it" in f.message
 
 
 def test_all_of_the_data_lies_where_fetches_find_the_entry(tmp_path: Path) -> None:
