@@ -86,7 +86,7 @@ def test_the_remedy_names_who_has_all_of_it() -> None:
 
 
 def notes(audit: Audit) -> list[str]:
-    return [note for note in run_report(audit).summary["notes"] if "not in the input" in note]
+    return [note for note in run_report(audit).summary["notes"] if "missing from the input" in note]
 
 
 @pytest.mark.parametrize("gone", [False, True])

@@ -23,10 +23,8 @@ OMITTED = "..."
 ELSEWHERE = {
     "uv tool install .": "tests/cluster/test_set_up.py",
     "pipx install .": "tests/cluster/test_set_up.py",
-    "make dist": "tests/cluster/test_set_up.py",
     "make demo": "tests/cluster/test_set_up.py",
     "make docs": "tests/cluster/test_set_up.py",
-    "make bundle": "tests/cluster/test_bundle.py",
     "make test": ".ci/run",
     "auditor live --bootstrap-server HOST:PORT --out DIR": "tests/cluster/test_live.py",
 }

@@ -262,7 +262,7 @@ def test_what_the_newer_copy_lacks_is_not_looked_at(tmp_path: Path, capsys: pyte
         assert (status, row["answer"]) == (3, "not looked at"), row
         assert row["why"]
     assert cli.main(["recheck", "--out", str(out), str(newer)]) == 3
-    assert "NOT LOOKED AT  critical batch-crc-mismatch" in capsys.readouterr().out
+    assert "NOT CHECKED  critical batch-crc-mismatch" in capsys.readouterr().out
 
 
 def test_what_is_over_is_no_all_clear_beside_what_is_new(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
