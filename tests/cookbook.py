@@ -13,10 +13,10 @@ from tests.conftest import ROOT
 ASKED = {
     "Who aborts most, and why": ("tiered-43", ""),
     "How long transactions take, by hour": ("healthy-41", ""),
-    "Producers that idle, and when brokers forget them": ("healthy-41", ""),
+    "Idle producers, and when their ids expire": ("healthy-41", ""),
     "Bytes by codec and batch size": ("healthy-41", ""),
     "Producer ids that come and go": ("healthy-41", ""),
-    "How far readers were behind, over time": ("tiered-43", ""),
+    "LSO lag over time": ("tiered-43", ""),
     "Offsets that transactions commit": ("healthy-41", ""),
     "What one transactional id did on its worst day": ("tiered-43", "tiered-ab"),
 }

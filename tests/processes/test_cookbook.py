@@ -105,7 +105,7 @@ def test_new_ids_are_those_of_the_steps() -> None:
 def test_who_waited_was_behind_by_all_since_the_open_transaction_began() -> None:
     """By the manifest tx-1 has one open from offset 0, tx-0 has none; the broker's index names the aborted ones."""
     most: Counter[str] = Counter()
-    for row in by_sql(RECIPES["How far readers were behind"]):
+    for row in by_sql(RECIPES["LSO lag over time"]):
         name = f"{row['topic']}-{round(row['partition'])}"
         most[name] = max(most[name], row["most_behind"])
     text = "SELECT max(last_offset) AS last, max(last_stable_offset) AS stable FROM aborted_transactions WHERE "
@@ -141,7 +141,7 @@ def test_producers_are_forgotten_a_day_after_what_the_broker_said() -> None:
         for said in live["producers"]:
             if said["currentTransactionStartOffset"] < 0:
                 expected[said["producerId"]].append(said["lastTimestamp"] + 86_400_000)
-    rows = {row["producer_id"]: row for row in by_sql(RECIPES["Producers that idle"])}
+    rows = {row["producer_id"]: row for row in by_sql(RECIPES["Idle producers"])}
     assert len(expected) > 3
     for producer_id, times in expected.items():
         assert rows[producer_id]["first_forgotten"] <= min(times)

@@ -264,7 +264,7 @@ def test_a_file_that_cannot_be_copied_leaves_the_others(
     monkeypatch.setattr(SegmentsTaken, "take", fails_once)
     copied_here(monkeypatch)
     assert cli.main(["copy", str(source), "--out", str(tmp_path / "copy"), "--limit-rate", "none"]) == 3
-    assert "1 unreadable file" in capsys.readouterr().out
+    assert "unreadable: 1 file" in capsys.readouterr().out
     done, summary = audited_at(tmp_path / "copy", tmp_path / "out")
     (row,) = [row for row in summary["unreadable"] if row["reason"] == "unreadable"]
     assert row["file"].endswith(f"{inside.parent.name}/{inside.name}")

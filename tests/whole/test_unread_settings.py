@@ -18,7 +18,7 @@ from tests import corpora
 from tests.audited import published
 
 NAME = "producer.id.expiration.ms"
-SAID = f"{NAME} has an invalid value; what depends on it is judged by Kafka's default, or not at all"
+SAID = f"{NAME} has an invalid value; checks that need it use Kafka's default, or are skipped"
 
 
 @pytest.mark.parametrize(("value", "status"), [("9" * 20, 3), ('"60000"', 3), (" 0060000", 1), ("${env:TTL}", 1)])

@@ -285,7 +285,7 @@ def test_who_would_have_been_answered_otherwise_is_named() -> None:
     out = io.StringIO()
     what_if.show(result, out)
     lines = [line.split() for line in out.getvalue().splitlines()]
-    who = ["t-0", "50..53", "9", "epoch", "1", "(pay)"]
+    who = ["t-0", "50..53", "9,", "epoch", "1", "(pay)"]
     assert [*who, "DUPLICATE_SEQUENCE_NUMBER", "latest-batch-only,", "kip-890-p2"] in lines
     assert [*who, "INVALID_TXN_STATE", "kip-890-p1"] in lines
     assert all(text in out.getvalue() for name, text in policies.SAYS.items() if name in POLICIES)
