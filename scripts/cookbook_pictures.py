@@ -149,7 +149,7 @@ def pictures() -> dict[str, str]:
     first, second, third = (
         "Who aborts most, and why",
         "How long transactions take, by hour",
-        "How far readers were behind, over time",
+        "LSO lag over time",
     )
     asked = {"aborts": (first, sql[first], aborts), "durations": (second, DURATIONS, durations),
              "behind": (third, BEHIND, behind)}  # fmt: skip

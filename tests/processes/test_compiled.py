@@ -242,7 +242,7 @@ def test_only_the_first_run_says_that_it_compiles(
 ) -> None:
     """A minute in which nothing else would be said; asked before anything of the kernels is imported."""
     monkeypatch.setattr(code_cache, "folder_for", lambda module, file: tmp_path if Path(file).is_file() else None)
-    for expected in ("auditor: the first run compiles", ""):
+    for expected in ("auditor: compiling native code", ""):
         running.runner_for("inline[1]").close()
         assert capsys.readouterr().err.startswith(expected)
         (tmp_path / "batch.kernel.nbi").touch()
