@@ -282,7 +282,7 @@ def test_two_copies_at_a_time_are_one(s3: FailingStore, source: Path, capsys: py
         assert len(at_work(s3)) == 1
         assert cli.main(["copy", str(source.parent), "--out", OUT]) == 2
         (said,) = capsys.readouterr().err.splitlines()
-        assert said.endswith(f"another copy writes to {OUT}; wait until it ends or choose another --out")
+        assert said.endswith(f"another copy is writing to {OUT}; wait until it ends or choose another --out")
         assert {name.rpartition("/")[2][: len(COPYING)] for name in objects(s3)} == {COPYING}
     assert cli.main(["copy", str(source.parent), "--out", OUT]) == 0
     assert rows_of(OUT)["batches"] == rows_of(str(source.parent))["batches"]
