@@ -3,7 +3,7 @@
 What a column alone may hold is declared with its table (:meth:`DeclaredTable.may_be`); the suites take it from there.
 ``checks.toml`` has the rest: conditions on a row in SQL common to Spark and DuckDB, true where the row violates them;
 columns that identify a row; and conditions on all rows of a key. Rows are joined by equal columns with other tables,
-and with ``logs``, the replicas as the audit read them: decoding and reading come to their numbers each by itself. The
+and with ``logs``, the replicas as the audit read them: decoding and reading count independently. The
 counts are views with a row per log, which the suites judge. Cost: one pass over a table, with one sort where a check
 needs the row before, and a hash join per other table.
 """
