@@ -126,6 +126,7 @@ def _hanging(log: LogView, t: Transaction, severity: str, by_stamps: str | None)
             "confidence": by_stamps,
             "held_back_offsets": held_back,
             "decided": "COMMIT" if committed is not None and committed.end_time is not None else None,
+            **blocking.unmarked(log, t, committed),
             **(skipped or {}),
         },
         advice=until_it_is_fixed(blocking.advise(log, t)) if skipped else blocking.advise(log, t),

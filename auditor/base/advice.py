@@ -252,7 +252,7 @@ def joined(parts: Iterable[Piece]) -> str:
 
 def is_command(words: str) -> bool:
     """Return whether a text is a command to paste as it is."""
-    return words.startswith("kafka-")
+    return words.startswith(("kafka-", "auditor finish "))
 
 
 def _conditions(advice: Values) -> Iterator[Piece]:

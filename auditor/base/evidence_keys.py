@@ -98,6 +98,17 @@ class OpenTransactionEvidence(LateDataEvidence, total=False):
     since_by_producer: str
 
 
+class FinishEvidence(TypedDict, total=False):
+    """Of a completed transaction without its marker, for ``auditor finish``. ``completed_offset``: of its Complete
+    record; ``unmarked_transactions``: how many have no marker there; ``last_sequence``, ``last_timestamp_ms``: of the
+    last batch of its producer."""
+
+    completed_offset: int
+    unmarked_transactions: int
+    last_sequence: int
+    last_timestamp_ms: int
+
+
 class PartitionsEvidence(TypedDict, total=False):
     """Of several partitions, or of one transaction's. ``partitions_in_all``: where not all are named."""
 

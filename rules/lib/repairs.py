@@ -31,6 +31,7 @@ UNAVAILABLE = f"{DESCRIBE_TOPICS} --unavailable-partitions"
 UNDER_MIN_ISR = f"{DESCRIBE_TOPICS} --under-min-isr-partitions"
 UNDER_REPLICATED = f"{DESCRIBE_TOPICS} --under-replicated-partitions"
 QUORUM = "kafka-metadata-quorum.sh --bootstrap-server B describe --replication"  # the lag of each voter
+FINISH = "auditor finish ID --bootstrap-server B --out DIR"
 ADD_VOTER = "kafka-metadata-quorum.sh --bootstrap-server B --command-config ITS_PROPERTIES add-controller"
 
 

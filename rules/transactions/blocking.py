@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from auditor.base.advice import Advice, Condition, Moves, Step, Verdict, check, lead, shown
+from auditor.base.evidence_keys import FinishEvidence
 from auditor.base.transactional_ids import KEPT, adapted, guidance, is_flinks, sent_again
 from auditor.base.words import NO_TIMEOUT_MS, few, plural
 from auditor.evidence.cluster_clocks import at_least_ms, is_after
@@ -93,7 +94,7 @@ def _advise(log: LogView, t: Transaction) -> Advice:
         if unsure is None and decision_may_be_lost(log, t.row, window.prepare):
             unsure = DAMAGED
         if unsure is None or (_is_also_open(t) and unsure != DAMAGED):
-            return _restore(log, t, commit)
+            return _restore(log, t, commit, finishes=unmarked(log, t, window).get("unmarked_transactions") == 1)
         return _marker_unseen(log, t, unsure)
     mixed = not gone and any(_may_hold_part(log, window, t) for window in _commits_missing(log, t))
     if mixed and _is_also_open(t):
@@ -122,6 +123,20 @@ def committed(log: LogView, t: Transaction) -> TransactionWindow | None:
     time = log.time(t.row["last_time"])
     windows = [w for w in _commits_missing(log, t) if may_hold(w, t.row, time)]
     return min(windows, key=lambda window: window.end_time is None, default=None)
+
+
+def unmarked(log: LogView, t: Transaction, window: TransactionWindow | None) -> FinishEvidence:
+    """Return what ``auditor finish`` compares with the cluster; empty for a transaction that is not completed."""
+    states = log.leader.producers
+    own = states[states["producer_id"] == t.producer_id]
+    if window is None or window.complete is None or not len(own):
+        return {}
+    return {
+        "completed_offset": window.complete.offset,
+        "unmarked_transactions": sum(1 for _ in missing_behind(log, t.row)),
+        "last_sequence": int(own["last_sequence"][0]),
+        "last_timestamp_ms": int(own["last_timestamp"][0]),
+    }
 
 
 def _commits_missing(log: LogView, t: Transaction) -> Iterator[TransactionWindow]:
@@ -221,7 +236,8 @@ def _commit_elsewhere(log: LogView, t: Transaction) -> MissingCommit | None:
     return MissingCommit(*(int(rows[0][name]) for name in ("producer_id", "marker_epoch", "coordinator_epoch")))
 
 
-def _restore(log: LogView, t: Transaction, commit: MissingCommit) -> Advice:
+def _restore(log: LogView, t: Transaction, commit: MissingCommit, *, finishes: bool = False) -> Advice:
+    # ``finishes``: its coordinator completed it, and it alone has no marker here.
     with_marker = [c for c in log.replicas if c is not log.leader and len(_commits(c, t))]
     against = [(c, repairs.keeps_out(log, c)) for c in with_marker]
     sound = next((c for c, why in against if why is None), None)
@@ -245,11 +261,13 @@ def _restore(log: LogView, t: Transaction, commit: MissingCommit) -> Advice:
         f"ClusterAction) to the leader of {log.name}: producerId {commit.producer_id}, producerEpoch "
         f"{commit.producer_epoch}, coordinatorEpoch {epoch}, transactionResult true"
     )
+    looks = (check(repairs.FINISH, "every condition holds"),) if finishes else ()
+    by_finish = (Step("stop the application, then run that command with --write: it sends the next step's request"),)
     return Advice(
         Verdict.COMMIT_IT,
         COMMITTED,
-        (decided, no_marker, *_others_in_sync(log)),
-        (Step(how),),
+        (decided, no_marker, *_others_in_sync(log), *looks),
+        (*(by_finish if finishes else ()), Step(how)),
         side_effects=_discards(t),
     )
 

@@ -1,0 +1,545 @@
+"""The COMMIT marker that a partition lacks: what a cluster shows of it, and whether ``auditor finish`` may write it.
+
+:func:`look` asks, :func:`decide` judges without asking. The decision itself is confirmed by records that are read live,
+never by the run's files, which may have been edited.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from auditor.base.advice import Verdict
+from auditor.base.at_rest import Values
+from auditor.base.errors import DEFAULT_LIMITS, MIB, DecodeError
+from auditor.base.evidence_keys import Evidence, FinishEvidence, LateDataEvidence, read
+from auditor.connectors.codec.batches import CONTROL, FLAW_CRC
+from auditor.connectors.codec.gaps import ANY_OFFSET
+from auditor.connectors.codec.records import records_of
+from auditor.connectors.codec.segment import Chunk, read_segment
+from auditor.connectors.codec.transaction_log import TransactionLogRow, decode_transaction_log
+from auditor.connectors.logdir.internal_rows import TRANSACTION_STATE
+from auditor.model.transaction_states import bumps_epoch, partition_for
+from auditor.replay.reading.other_replicas import whole_batches
+from auditor.rules.lib.repairs import abort
+from auditor.rules.resolution.resolve import cluster_of, fingerprint
+from auditor.rules.seen.cluster_view import MIN_IN_SYNC
+
+if TYPE_CHECKING:
+    from auditor.connectors.live.live_cluster import Budget, PartitionMetadata, Producer
+    from auditor.connectors.live.marker_writer import BrokerLevels, IdState, MarkerCluster, MarkerRequest
+
+Answer = TypeVar("Answer")
+
+KIND = "hanging-transaction"
+# Releases whose brokers were tried (tests/broker/test_remedies.py), by the metadata.version that they support at most.
+TRIED = {21: "3.9", 27: "4.1", 30: "4.3", 33: "4.4"}
+STRICT = 2  # version of WriteTxnMarkers with which a broker refuses a marker that is late (4.2, KIP-1228)
+IDLE_STATES = ("Empty", "CompleteCommit")
+MOVED = ("no leader", "NotLeader", "LeaderEpoch", "NotCoordinator", "UnknownTopicOrPartition")  # in the names of errors
+PIECE = MIB
+EMPTY_ANSWERS = 10  # of half a second each
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOpen:
+    """A finding about a transaction that was committed and is open in a partition, as a run has it.
+
+    ``producer_epoch``, ``last_sequence`` and ``last_timestamp`` (ms): of its producer there; ``completed_offset``: of
+    its Complete record in ``__transaction_state``; ``unmarked``: how many transactions of its id lack a marker there;
+    None for what the run does not have. ``flaws``: why the run does not prove it.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    producer_id: int
+    producer_epoch: int
+    transactional_id: str
+    cluster_id: str | None
+    completed_offset: int | None
+    unmarked: int | None
+    last_sequence: int | None
+    last_timestamp: int | None
+    flaws: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Topic and partition."""
+        return f"{self.topic}-{self.partition}"
+
+
+def committed_open(row: Values, summary: Values) -> CommittedOpen | None:
+    """Return what a finding says; None for one that is not about data of a known id in a partition."""
+    needed = ("topic", "partition", "offset", "producer_id", "producer_epoch", "transactional_id")
+    if any(row.get(name) is None for name in needed) or row.get("kind") != KIND:
+        return None
+    evidence, cluster_id = read(FinishEvidence, row["evidence"]), _cluster_of(row, summary)
+    return CommittedOpen(
+        **{name: row[name] for name in needed},
+        cluster_id=cluster_id,
+        completed_offset=evidence.get("completed_offset"),
+        unmarked=evidence.get("unmarked_transactions"),
+        last_sequence=evidence.get("last_sequence"),
+        last_timestamp=evidence.get("last_timestamp_ms"),
+        flaws=tuple(_flaws(row, cluster_id)),
+    )
+
+
+def _cluster_of(row: Values, summary: Values) -> str | None:
+    return cluster_of(row, {item["log_dir"]: item["cluster_id"] for item in summary["inputs"]})
+
+
+def _flaws(row: Values, cluster_id: str | None) -> Iterator[str]:
+    evidence = row["evidence"]
+    if (row["advice"] or {}).get("verdict") != Verdict.COMMIT_IT:
+        yield "its advice is not to commit"
+    if read(LateDataEvidence, evidence).get("decided") != "COMMIT":
+        yield "the decision is not known to be COMMIT"
+    if read(Evidence, evidence).get("confidence") != "proved" or row["if_true"] is not None:
+        yield "its evidence is not proved"
+    if any(item["holds"] is not True and not item["command"] for item in (row["advice"] or {}).get("conditions", ())):
+        yield "a condition of its advice is not confirmed"
+    if not FinishEvidence.__annotations__.keys() <= evidence.keys():
+        yield "its evidence has no values to compare: audit again with this release"
+    if row["fingerprint"] != fingerprint(row, cluster_id):
+        yield "its ID is not that of its fields"
+
+
+class IdHistory(NamedTuple):
+    """Records of one transactional id, read live. ``records``: by offset; ``gaps``: missing offsets, first and last;
+    ``damaged``: offsets from which on bytes are damaged; ``end``: up to where; ``stopped``: why not to the log end."""
+
+    records: tuple[tuple[int, TransactionLogRow], ...]
+    gaps: tuple[tuple[int, int], ...]
+    damaged: tuple[int, ...]
+    end: int
+    stopped: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerLook:
+    """What a cluster shows at one time. ``log``, ``coordinator``: the partition, and that of ``__transaction_state``
+    with the id. ``stable_offset``: None unless the broker leads the log; ``listed``: ids with the producer id;
+    ``problems``: by name of a field, why it is None."""
+
+    cluster_id: str | None
+    log: PartitionMetadata | None
+    coordinator: PartitionMetadata | None
+    levels: Mapping[int, BrokerLevels | None]
+    min_in_sync: int | None
+    may_write: bool | None
+    history: IdHistory | None
+    coordinator_end: int | None
+    state: IdState | None
+    listed: Mapping[str, str] | None
+    stable_offset: int | None
+    producers: tuple[Producer, ...] | None
+    problems: Mapping[str, str]
+
+
+class _Asking:
+    # Answers of a cluster, and why there is none.
+    def __init__(self, cluster: MarkerCluster) -> None:
+        self.cluster, self.problems = cluster, dict[str, str]()
+
+    def __call__(self, name: str, needs: str, ask: Callable[[], Answer | None]) -> Answer | None:
+        before = len(self.cluster.failures)
+        answer = ask()
+        if answer is None:
+            why = "; ".join(text for _, text in self.cluster.failures[before:]) or "the cluster does not show it"
+            self.problems[name] = f"{why} (permission: {needs})" if "Authorization" in why else why
+        return answer
+
+
+def look(cluster: MarkerCluster, asked: CommittedOpen, budget: Budget, begin: int | None = None) -> MarkerLook:
+    """Ask a cluster for everything that :func:`decide` needs; what may change soonest comes last.
+
+    ``begin``: the offset of ``__transaction_state`` to read from, None for the log start. Sends nothing that writes.
+    """
+    from auditor.connectors.live import live_cluster
+
+    ask = _Asking(cluster)
+    cluster_id, brokers, logs = cluster.metadata()
+    place, tid = (asked.topic, asked.partition), asked.transactional_id
+    by_name = {log.name: log for log in logs if log.leader >= 0}
+    count = sum(log.topic == TRANSACTION_STATE for log in logs)
+    of_id = (TRANSACTION_STATE, partition_for(tid, count)) if count else None
+    log, coordinator = by_name.get(place), by_name.get(of_id) if of_id else None
+    for part in logs:
+        if part.leader < 0 and part.name in (place, of_id):
+            ask.problems["stable_offset" if part.name == place else "coordinator_end"] = "it has no leader"
+    on_topic, on_states = f"Read on topic {asked.topic}", f"Read on topic {TRANSACTION_STATE}"
+    nodes = sorted({part.leader for part in (log, coordinator) if part is not None})
+    levels = {node: ask("levels", "", partial(cluster.levels, node)) for node in nodes}
+    least = history = end = state = stable = producers = may = None
+    if log is not None:
+        configs = ask("min_in_sync", f"DescribeConfigs on topic {asked.topic}",
+                      lambda: cluster.configs(live_cluster.TOPIC, [asked.topic]) or None)  # fmt: skip
+        least = (configs or {}).get(asked.topic, {}).get(MIN_IN_SYNC)
+        may = ask("may_write", "Describe on the cluster", lambda: cluster.may_write_markers(log.leader))
+    if coordinator is not None:
+        history = ask("history", on_states, lambda: id_history(cluster, coordinator, tid, budget, begin))
+        end = ask("coordinator_end", on_states, lambda: cluster.stable_offset(coordinator))
+        needs = f"Describe on transactional id {tid}"
+        state = ask("state", needs, lambda: cluster.described_id(coordinator.leader, tid))
+    listed = ask("listed", f"Describe on transactional id {tid}", lambda: cluster.ids_of(brokers, asked.producer_id))
+    if log is not None:
+        stable = ask("stable_offset", f"Describe on topic {asked.topic}", lambda: cluster.stable_offset(log))
+        found = ask("producers", on_topic, lambda: cluster.producers(log.leader, [place]).get(place))
+        producers = None if found is None else tuple(sorted(found))
+    return MarkerLook(
+        cluster_id, log, coordinator, levels, None if least is None else int(least), may, history, end, state, listed,
+        stable, producers, ask.problems,
+    )  # fmt: skip
+
+
+def id_history(
+    cluster: MarkerCluster, log: PartitionMetadata, tid: str, budget: Budget, begin: int | None
+) -> IdHistory | None:
+    """Return the records of an id from an offset on to the end that the log has now; None if that is not shown."""
+    from auditor.connectors.live import live_cluster
+
+    start, end = (
+        cluster.offsets(log.leader, [log.name], which, replica=live_cluster.DEBUGGER).get(log.name)
+        for which in (live_cluster.EARLIEST, live_cluster.LATEST)
+    )
+    if start is None or end is None:
+        return None
+    at = max(start, start if begin is None else begin)
+    records, gaps, damaged = list[tuple[int, TransactionLogRow]](), list[tuple[int, int]](), list[int]()
+    stopped = None
+    for piece in pieces(cluster, log, at, end, budget):
+        if isinstance(piece, str):
+            stopped = piece
+            break
+        at = _take(piece, tid, at, records, gaps, damaged)
+    return IdHistory(tuple(records), tuple(gaps), tuple(damaged), at, stopped)
+
+
+def pieces(
+    cluster: MarkerCluster, log: PartitionMetadata, begin: int, end: int, budget: Budget
+) -> Iterator[Chunk | str]:
+    """Yield the batches of a log from ``begin`` on, below ``end``; at last why reading stopped before, if it did."""
+    at, most, empty, name = begin, PIECE, 0, f"{log.topic}-{log.partition}"
+    while at < end:
+        if budget.spent:
+            yield "read limit reached (--max-bytes)"
+            return
+        answer = cluster.fetch(log, at, most)
+        if answer is None:
+            yield "; ".join(text for _, text in cluster.failures[-1:])
+            return
+        budget.take(len(answer.data))
+        empty = 0 if answer.data else empty + 1
+        if empty == EMPTY_ANSWERS:
+            yield f"no records at offset {at}"
+            return
+        whole, before = answer.data[: whole_batches(answer.data, end)], at
+        for chunk in read_segment(io.BytesIO(whole), len(whole), file=name, raw=True, offsets=(at, ANY_OFFSET[1])):
+            yield chunk
+            at = max([at, *(chunk.batches.last_offset + 1).tolist()])
+        if answer.data and at == before:
+            if most >= DEFAULT_LIMITS.max_batch_bytes:
+                yield f"no whole batch at offset {at}"
+                return
+            most *= 16
+
+
+def _take(
+    chunk: Chunk, tid: str, at: int, records: list[tuple[int, TransactionLogRow]], gaps: list[tuple[int, int]],
+    damaged: list[int],
+) -> int:  # fmt: skip
+    # Add a chunk that begins at offset ``at`` to what was read; return the offset after it.
+    b = chunk.batches
+    damaged += [at] * bool(chunk.errors or chunk.body_errors)
+    damaged += b.base_offset[b.flaws & FLAW_CRC != 0].tolist()
+    for row, record in records_of(chunk.raw or [], b, file=TRANSACTION_STATE):
+        first = int(b.base_offset[row])
+        if isinstance(record, DecodeError):
+            damaged.append(first)
+            continue
+        if record.offset > at:
+            gaps.append((at, record.offset - 1))
+        at = record.offset + 1
+        decoded, problem = decode_transaction_log(record.key, record.value)
+        if decoded is not None and decoded.transactional_id == tid:
+            records.append((record.offset, decoded))
+        elif decoded is None and (problem is None or problem.reason != "unknown_key_type"):
+            damaged.append(first)
+    after = max([at, *(b.last_offset + 1).tolist()])
+    if after > at:
+        gaps.append((at, after - 1))
+    return after
+
+
+class FinishCondition(NamedTuple):
+    """What has to hold before the marker is written. ``source``: who shows the value; ``holds``: None if unknown."""
+
+    what: str
+    value: str
+    source: str
+    holds: bool | None
+
+
+class MarkerPlan(NamedTuple):
+    """The conditions, and the request that they allow: None as long as its values are not known.
+
+    ``begin``: the offset of the oldest record that they rest on; ``late_risk``: whether a late request could commit
+    data of the next transaction.
+    """
+
+    conditions: tuple[FinishCondition, ...]
+    request: MarkerRequest | None
+    begin: int | None
+    late_risk: bool
+
+    @property
+    def refused(self) -> list[FinishCondition]:
+        """The conditions that do not hold."""
+        return [condition for condition in self.conditions if condition.holds is False]
+
+    @property
+    def unknown(self) -> list[FinishCondition]:
+        """The conditions that the cluster did not show."""
+        return [condition for condition in self.conditions if condition.holds is None]
+
+    def changes(self, later: MarkerPlan) -> list[str]:
+        """Return what differs in a later plan, in words."""
+        now = {c.what: (c.value, c.holds) for c in later.conditions}
+        changed = [f"{c.what}: {c.value}, now {now.get(c.what, ('not shown',))[0]}" for c in self.conditions
+                   if (c.value, c.holds) != now.get(c.what)]  # fmt: skip
+        return changed + ([] if changed or self.request == later.request else ["the request"])
+
+
+def decide(asked: CommittedOpen, seen: MarkerLook) -> MarkerPlan:
+    """Judge what was seen. Everything must hold; what is missing is unknown, never taken for right."""
+    complete = _completed(asked, seen)
+    conditions = [*_of_run(asked, seen), *_of_leader(seen, asked), *_of_producer(asked, seen), *_of_id(asked, seen),
+                  *_of_decision(asked, seen, complete)]  # fmt: skip
+    producer, log = _producer(asked, seen), seen.log
+    level = None if log is None else seen.levels.get(log.leader)
+    version = 0 if complete is None else complete[1].client_transaction_version or 0
+    late = level is None or level.write_markers < STRICT or not bumps_epoch(version)
+    begin = None if seen.history is None else min((o for o, _ in _of_transaction(asked, seen)), default=None)
+    if complete is None or producer is None or level is None or level.write_markers < 1 or log is None:
+        return MarkerPlan(tuple(conditions), None, begin, late)
+    from auditor.connectors.live.marker_writer import MarkerRequest
+
+    of_request = min(level.write_markers, STRICT)
+    request = MarkerRequest(
+        log.leader, of_request, asked.topic, asked.partition, asked.producer_id, complete[1].producer_epoch or 0,
+        max(producer.coordinator_epoch, 0), version if of_request >= STRICT else 0,
+    )  # fmt: skip
+    return MarkerPlan(tuple(conditions), request, begin, late)
+
+
+def _of_run(asked: CommittedOpen, seen: MarkerLook) -> Iterator[FinishCondition]:
+    flaws = "; ".join(asked.flaws)
+    yield FinishCondition("the finding proves a COMMIT without its marker", flaws or "proved", "the run", not flaws)
+    alone = asked.unmarked == 1
+    yield FinishCondition("only one transaction would be closed", f"{asked.unmarked or 'unknown'}", "the run", alone)
+    same = None if seen.cluster_id is None else seen.cluster_id == asked.cluster_id
+    yield FinishCondition("the cluster is that of the run", f"{seen.cluster_id}", "Metadata", same)
+
+
+def _shown(seen: MarkerLook, name: str, what: str, source: str) -> FinishCondition:
+    # A value that the cluster did not show. A broker that does not lead any more refutes what was asked of it.
+    why = seen.problems.get(name, "not asked")
+    return FinishCondition(what, why, source, False if any(word in why for word in MOVED) else None)
+
+
+def _of_leader(seen: MarkerLook, asked: CommittedOpen) -> Iterator[FinishCondition]:
+    log, states = seen.log, seen.coordinator
+    what, source = f"a broker leads {asked.name}", "Metadata, and ListOffsets with its leader epoch"
+    if log is None or seen.stable_offset is None:
+        yield _shown(seen, "stable_offset", what, source)
+    else:
+        yield FinishCondition(what, f"broker {log.leader}, leader epoch {log.leader_epoch}", source, True)
+    what = "enough replicas are in sync"
+    if log is None or seen.min_in_sync is None:
+        yield _shown(seen, "min_in_sync", what, "Metadata, DescribeConfigs")
+    else:
+        value = f"{len(log.isr)} ({', '.join(map(str, sorted(log.isr)))}), {MIN_IN_SYNC} {seen.min_in_sync}"
+        yield FinishCondition(what, value, "Metadata, DescribeConfigs", len(log.isr) >= seen.min_in_sync)
+    what = f"a broker leads {TRANSACTION_STATE} of the id"
+    if states is None or seen.coordinator_end is None:
+        yield _shown(seen, "coordinator_end", what, source)
+    else:
+        value = f"broker {states.leader}, partition {states.partition}, leader epoch {states.leader_epoch}"
+        yield FinishCondition(what, value, source, True)
+    for node, level in seen.levels.items():
+        what = f"the release of broker {node} was tried"
+        if level is None:
+            yield _shown(seen, "levels", what, "ApiVersions")
+            continue
+        release = TRIED.get(level.metadata_version)
+        value = f"{release or 'not tried'} (metadata.version up to {level.metadata_version})"
+        yield FinishCondition(what, value, "ApiVersions", release is not None)
+    if seen.may_write is not None:
+        value = "yes" if seen.may_write else "no: needs ClusterAction or (3.8 and newer) Alter on the cluster"
+        yield FinishCondition("this user may write markers", value, "DescribeCluster", seen.may_write)
+
+
+def _producer(asked: CommittedOpen, seen: MarkerLook) -> Producer | None:
+    return next((p for p in seen.producers or () if p.producer_id == asked.producer_id), None)
+
+
+def _of_producer(asked: CommittedOpen, seen: MarkerLook) -> Iterator[FinishCondition]:
+    source = "DescribeProducers" if seen.log is None else f"DescribeProducers on broker {seen.log.leader}"
+    if seen.producers is None:
+        yield _shown(seen, "producers", f"producer id {asked.producer_id} has this transaction open", source)
+        return
+    p = _producer(asked, seen)
+    if p is None:
+        yield FinishCondition(f"producer id {asked.producer_id} has this transaction open", "not listed", source, False)
+        return
+    for what, now, before in (
+        ("producer epoch", p.producer_epoch, asked.producer_epoch),
+        ("first offset of its open transaction", p.txn_first_offset, asked.offset),
+        ("last sequence", p.last_sequence, asked.last_sequence),
+        ("last timestamp", p.last_timestamp, asked.last_timestamp),
+    ):
+        value = f"{now}" if now == before else f"{now}, in the run {before}"
+        yield FinishCondition(f"{what} as in the run", value, source, now == before)
+    if seen.coordinator is not None:
+        most, epoch = seen.coordinator.leader_epoch, max(p.coordinator_epoch, 0)
+        value = f"{epoch}, leader epoch of its coordinator partition {most}"
+        yield FinishCondition("coordinator epoch is not too high", value, f"{source}, Metadata", epoch <= most)
+
+
+def _of_id(asked: CommittedOpen, seen: MarkerLook) -> Iterator[FinishCondition]:
+    what, source = f"{asked.transactional_id} has no open transaction", "DescribeTransactions"
+    if seen.state is None:
+        yield _shown(seen, "state", what, source)
+    else:
+        idle = seen.state.state in IDLE_STATES and seen.state.producer_id == asked.producer_id
+        value = f"{seen.state.state}, producer id {seen.state.producer_id}, epoch {seen.state.producer_epoch}"
+        yield FinishCondition(what, value, source, idle)
+    what, source = f"no other id has producer id {asked.producer_id}", "ListTransactions"
+    if seen.listed is None:
+        yield _shown(seen, "listed", what, source)
+    else:
+        value = ", ".join(f"{name}: {state}" for name, state in sorted(seen.listed.items())) or "none"
+        only = seen.listed.keys() == {asked.transactional_id} and {*seen.listed.values()} <= {*IDLE_STATES}
+        yield FinishCondition(what, value, source, only)
+
+
+def _of_transaction(asked: CommittedOpen, seen: MarkerLook) -> list[tuple[int, TransactionLogRow]]:
+    # The Complete record, and right before it the Prepare where a cleaner left it.
+    if seen.history is None or asked.completed_offset is None:
+        return []
+    until = [(offset, row) for offset, row in seen.history.records if offset <= asked.completed_offset]
+    if not until or until[-1][0] != asked.completed_offset:
+        return []
+    return [pair for pair in until[-2:-1] if (pair[1].state or "").startswith("Prepare")] + until[-1:]
+
+
+def _completed(asked: CommittedOpen, seen: MarkerLook) -> tuple[int, TransactionLogRow] | None:
+    found = _of_transaction(asked, seen)
+    return found[-1] if found and found[-1][1].state == "CompleteCommit" else None
+
+
+def _of_decision(
+    asked: CommittedOpen, seen: MarkerLook, complete: tuple[int, TransactionLogRow] | None
+) -> Iterator[FinishCondition]:
+    history, states = seen.history, seen.coordinator
+    what, source = "a record decides COMMIT", "Fetch"
+    if history is None or states is None:
+        yield _shown(seen, "history", what, source)
+        return
+    source = f"Fetch of {TRANSACTION_STATE}-{states.partition} from broker {states.leader}"
+    found, since = _of_transaction(asked, seen), asked.completed_offset or 0
+    value = f"{found[-1][1].state} at offset {since}" if found else "no record of this transaction is left"
+    if history.stopped is not None and not found:
+        yield FinishCondition(what, history.stopped, source, None)
+        return
+    decided = found[-1][1] if found else None
+    own = decided is not None and decided.producer_id == asked.producer_id
+    yield FinishCondition(what, value if own or decided is None else f"{value} of another producer id", source,
+                          complete is not None and own)  # fmt: skip
+    for offset, row in found[:-1]:
+        named = asked.name in (row.partitions or ()) and row.state == "PrepareCommit"
+        what, value = "its Prepare record names the partition", f"{row.state} at offset {offset}"
+        yield FinishCondition(what, value if named else f"{value}: it does not", source, named)
+    later = [f"{row.state or 'tombstone'} at offset {offset}" for offset, row in history.records
+             if offset > since and row.state != "Empty"]  # fmt: skip
+    yield FinishCondition("nothing of the id follows but Empty", ", ".join(later[:3]) or "nothing", source, not later)
+    yield from _of_reading(history, since, source)
+    if complete is None:
+        return
+    epoch, version = complete[1].producer_epoch or 0, complete[1].client_transaction_version or 0
+    fits = epoch == asked.producer_epoch + int(bumps_epoch(version))
+    value = f"{epoch}, transaction.version {version}, data {asked.producer_epoch}"
+    yield FinishCondition("the marker's epoch fits the data's", value, source, fits)
+
+
+def _of_reading(history: IdHistory, since: int, source: str) -> Iterator[FinishCondition]:
+    gap = next(((first, last) for first, last in history.gaps if last >= since), None)
+    bad = next((offset for offset in history.damaged if offset >= since), None)
+    what = f"the records from offset {since} on are intact and without a gap"
+    value = "intact" if gap is None else f"offsets {gap[0]} to {gap[1]} are missing"
+    value = value if bad is None else f"damaged from offset {bad} on"
+    yield FinishCondition(what, value, source, gap is None and bad is None)
+    what, value = "they were read to the log end", history.stopped or "to the end"
+    yield FinishCondition(what, value, source, None if history.stopped else True)
+
+
+def leader_of(cluster: MarkerCluster, asked: CommittedOpen) -> PartitionMetadata | None:
+    """Return the partition with its leader now, None without one."""
+    logs = cluster.metadata()[2]
+    return next((log for log in logs if log.name == (asked.topic, asked.partition) and log.leader >= 0), None)
+
+
+def producers_of(cluster: MarkerCluster, log: PartitionMetadata) -> list[Producer] | None:
+    """Return the producers of a partition at its leader; None if that broker does not lead it any more."""
+    found = cluster.producers(log.leader, [log.name]).get(log.name)
+    return None if cluster.stable_offset(log) is None else found
+
+
+def log_end(cluster: MarkerCluster, asked: CommittedOpen) -> int | None:
+    """Return the end of the partition's log at its leader."""
+    from auditor.connectors.live.live_cluster import DEBUGGER, LATEST
+
+    log = leader_of(cluster, asked)
+    return None if log is None else cluster.offsets(log.leader, [log.name], LATEST, replica=DEBUGGER).get(log.name)
+
+
+class Marked(NamedTuple):
+    """A control batch of a producer: its offset, and whether it is a COMMIT."""
+
+    offset: int
+    commit: bool
+
+
+def marker_after(
+    cluster: MarkerCluster, log: PartitionMetadata, producer_id: int, begin: int, budget: Budget
+) -> Marked | None:
+    """Return the producer's first marker from an offset on, None if none is found."""
+    end = cluster.stable_offset(log)
+    for piece in pieces(cluster, log, begin, begin if end is None else end, budget):
+        if isinstance(piece, str):
+            break
+        b = piece.batches
+        rows = np.flatnonzero((b.attributes & CONTROL != 0) & (b.producer_id == producer_id) & (b.base_offset >= begin))
+        if len(rows):
+            return Marked(int(b.base_offset[rows[0]]), bool(b.control_type[rows[0]] == 1))
+    return None
+
+
+def abort_command(row: Values) -> str | None:
+    """Return the command that aborts the transaction of a finding; None where an abort is not known to be safe."""
+    if (row["advice"] or {}).get("verdict") != Verdict.SAFE_TO_ABORT or row["offset"] is None:
+        return None
+    return abort(row["topic"], row["partition"], row["offset"])
+
+
+def as_row(plan: MarkerPlan) -> dict[str, Any]:
+    """Return a plan for the journal."""
+    request = None if plan.request is None else plan.request._asdict()
+    return {"conditions": [c._asdict() for c in plan.conditions], "request": request}
