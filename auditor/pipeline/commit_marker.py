@@ -26,7 +26,6 @@ from auditor.connectors.codec.transaction_log import TransactionLogRow, decode_t
 from auditor.connectors.logdir.internal_rows import TRANSACTION_STATE
 from auditor.model.transaction_states import bumps_epoch, partition_for
 from auditor.replay.reading.other_replicas import whole_batches
-from auditor.rules.lib.repairs import abort
 from auditor.rules.resolution.resolve import cluster_of, fingerprint
 from auditor.rules.seen.cluster_view import MIN_IN_SYNC
 
@@ -534,9 +533,9 @@ def marker_after(
 
 def abort_command(row: Values) -> str | None:
     """Return the command that aborts the transaction of a finding; None where an abort is not known to be safe."""
-    if (row["advice"] or {}).get("verdict") != Verdict.SAFE_TO_ABORT or row["offset"] is None:
-        return None
-    return abort(row["topic"], row["partition"], row["offset"])
+    advice = row["advice"] or {}
+    steps = advice["steps"] if advice.get("verdict") == Verdict.SAFE_TO_ABORT else ()
+    return next((step["command"] for step in steps if step["command"]), None)
 
 
 def as_row(plan: MarkerPlan) -> dict[str, Any]:

@@ -13,8 +13,10 @@ import pytest
 
 from tests.broker.as_printed import DONE, STARTED, Operator, commands, named_alone, of
 from tests.broker.cluster import Cluster, Driver, segment_bytes
+from tests.broker.dumped import markers
 from tests.broker.jars import missing_tools
 from tests.broker.left_open import UNVERIFIED, first_transaction, late, stray
+from tests.broker.missing_markers import Finisher, begun, cut_last_batch, flip_last_record, more
 from tests.broker.raw_requests import Wire
 
 pytestmark = [pytest.mark.cluster, pytest.mark.skipif(missing_tools() is not None, reason=str(missing_tools()))]
@@ -314,3 +316,181 @@ def test_a_group_goes_on_within_the_log(tmp_path: Path) -> None:
         assert operator.reads("bank.ledger", 0, "read_committed", "group=late") == written[0]
         assert operator.reads("bank.ledger", 1, "read_committed", "group=early") == []
         assert operator.audit("after") == []
+
+
+PAID = "bank.paid"  # with a partition for each transaction that is committed without its marker
+COMMITTED = ("paid", "moved", "waits")
+
+
+def _by_partition(rows: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    return {row["partition"]: row for row in rows if (row["kind"], row["topic"]) == ("hanging-transaction", PAID)}
+
+
+def _written(finish: Finisher, operator: Operator, row: dict[str, Any], offsets: range, *, strict: bool) -> None:
+    """The marker is written once, and readers get the records, once."""
+    partition = row["partition"]
+    assert not {*offsets} & {*operator.reads(PAID, partition)}
+    code, said, journal = finish.write(row)
+    assert code == 0, said
+    assert [line["step"] for line in journal] == ["before", "request", "answer", "after"]
+    assert journal[2]["answer"] == "NoError"
+    assert journal[1]["request"]["version"] == 1 + strict
+    assert journal[1]["request"]["transaction_version"] == 2 * strict
+    marker, commit = journal[3]["marker"]
+    assert commit
+    assert f"COMMIT marker at offset {marker}" in said
+    request = journal[1]["request"]
+    folder = operator.cluster.log_dir(request["broker"]) / f"{PAID}-{partition}"
+    assert markers(operator.cluster.version, folder)[request["producer_id"], request["producer_epoch"], "COMMIT"] == 1
+    readable = operator.reads(PAID, partition)
+    assert {*offsets} <= {*readable}
+    assert readable == operator.reads(PAID, partition, "read_uncommitted") == sorted({*readable})
+    again, said, journal = finish.write(row)
+    assert (again, journal) == (1, []), said
+
+
+def _refused(answer: tuple[Any, ...], *reasons: str) -> None:
+    assert answer[0] == 1, answer
+    assert "All conditions hold" not in answer[1]
+    for reason in reasons:
+        assert reason in answer[1], answer[1]
+    assert answer[2:] in ((), (["before", "refused"],))
+
+
+@pytest.mark.parametrize("version", ["4.3.1", "4.4.0"])
+def test_a_skipped_commit_is_finished(
+    version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both brokers of a topic are killed in turn, and its transactions end meanwhile: no marker is sent
+    (KAFKA-20734)."""
+    with (
+        Cluster(version, tmp_path / "cluster", 3, voters=1, heap="256m", **FENCED) as cluster,
+        Driver(cluster) as run,
+    ):
+        time.sleep(4)
+        operator = Operator(cluster, run, tmp_path)
+        run("topic bank.here 1 1 on=1")
+        run(f"topic {PAID} 4 2")
+        first_transaction(run, "bank.here")
+        for partition in range(4):
+            run(f"reassign {PAID} {partition} 2,3")
+        _wait_until(lambda: {run(f"leader {PAID} {p}") for p in range(4)} <= {"2", "3"}, "leaders")
+        time.sleep(5)
+        names = (*COMMITTED, "void")
+        sent = {p: begun(run, name, PAID, p) for p, name in enumerate(names)}
+        for broker in (2, 3):
+            cluster.kill(broker)
+            time.sleep(12)
+        for name in names:
+            run(f"{'abort' if name == 'void' else 'commit'} {name}")
+        for broker in (3, 2):
+            cluster.start(broker)
+            cluster.await_port(broker)
+        _wait_until(lambda: all(":" in run(f"open {PAID} {p}", may_fail=True) for p in range(4)), "open")
+        time.sleep(IDLE_S)
+        _coordinators_write_on(run, PAID, 4)
+        time.sleep(8)
+
+        rows = _by_partition(operator.audit("before"))
+        finish = Finisher(operator, "before", capsys, monkeypatch)
+        paid, moved, waits, void = (rows[p] for p in range(4))
+        for row in (paid, moved, waits):
+            assert row["evidence"]["known_defect"] == "KAFKA-20734"
+            assert f"auditor finish ID --bootstrap-server {cluster.servers} --out DIR" in row["remedy"]
+            code, said = finish.look(row)
+            assert (code, "All conditions hold" in said, "FAILS" in said) == (0, True, False), said
+        _refused(finish.look(void), commands(void)[-1])
+        _refused(finish.edited(void, lambda row: _as_committed(row, paid)), "CompleteAbort")
+        _refused(
+            finish.edited(paid, lambda row: row["evidence"].update(last_sequence=1)), "last sequence as in the run"
+        )
+        _refused(finish.edited(paid, lambda row: row.update(transactional_id="waits")), "its ID is not that")
+        _refused(finish.typed(moved, lambda: _lead_on_1(run, 1)), "a broker leads bank.paid-1: broker")
+        _refused(finish.typed(waits, lambda: more(run, "waits", "bank.here", 0)), "Ongoing")
+        _refused(finish.look(waits), "Ongoing")
+        run(f"send waits {PAID} 2 1")
+        run("commit waits")
+
+        operator.paste(commands(void)[-1])
+        for partition, row in ((0, paid), (1, moved)):
+            _written(finish, operator, row, sent[partition], strict=True)
+            more(run, names[partition], PAID, partition)
+            run(f"commit {names[partition]}")
+        whole = {p: operator.reads(PAID, p) for p in range(4)}
+        for broker in (2, 3, 1):
+            cluster.restart(broker)
+            time.sleep(5)
+        _wait_until(lambda: {run(f"leader {PAID} {p}", may_fail=True) for p in range(4)} <= {"1", "2", "3"}, "leaders")
+        assert {p: operator.reads(PAID, p) for p in range(4)} == whole
+        assert {len(sent[p]) + 3 <= len(whole[p]) for p in (0, 1)} == {True}
+        assert operator.audit("after") == []
+
+
+def _as_committed(row: dict[str, Any], other: dict[str, Any]) -> None:
+    """An aborted transaction's finding, changed into that of a committed one, as far as the run's files can."""
+    mine = row["evidence"]
+    row["advice"] = other["advice"]
+    mine.update({name: other["evidence"][name] for name in ("decided", "unmarked_transactions", "last_sequence")})
+    mine.update(completed_offset=mine["coordinator_offset"], last_timestamp_ms=other["evidence"]["last_timestamp_ms"])
+
+
+def _lead_on_1(run: Driver, partition: int) -> None:
+    run(f"reassign {PAID} {partition} 1")
+    _wait_until(lambda: run(f"leader {PAID} {partition}") == "1", "the leader does not move")
+
+
+@pytest.mark.parametrize("version", ["4.1.0", "3.9.1"])
+def test_a_cut_commit_is_finished(
+    version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The markers were at the tails of all replicas, and are lost; under transaction.version 2 on 4.1, 0 on 3.9."""
+    with (
+        Cluster(version, tmp_path / "cluster", 2, voters=1, heap="256m", **FENCED) as cluster,
+        Driver(cluster) as run,
+    ):
+        time.sleep(4)
+        operator = Operator(cluster, run, tmp_path)
+        run("topic bank.here 1 2")
+        run(f"topic {PAID} 3 2")
+        first_transaction(run, "bank.here")
+        sent = {p: begun(run, name, PAID, p) for p, name in enumerate(COMMITTED)}
+        for name in COMMITTED:
+            run(f"commit {name}")
+        time.sleep(6)
+        for broker in (2, 1):
+            cluster.kill(broker)
+        for folder in (cluster.log_dir(broker) / f"{PAID}-{p}" for broker in (1, 2) for p in sent):
+            cut_last_batch(folder)
+        for broker in (1, 2):
+            cluster.start(broker)
+        for broker in (1, 2):
+            cluster.await_port(broker)
+        _wait_until(lambda: all(":" in run(f"open {PAID} {p}", may_fail=True) for p in sent), "open")
+        time.sleep(IDLE_S)
+        _coordinators_write_on(run, PAID, 3)
+        time.sleep(8)
+
+        rows = _by_partition(operator.audit("before"))
+        finish = Finisher(operator, "before", capsys, monkeypatch)
+        paid, moved, waits = (rows[p] for p in range(3))
+        for row in (paid, moved, waits):
+            code, said = finish.look(row)
+            assert (code, "All conditions hold" in said, "FAILS" in said) == (0, True, False), said
+            assert "would commit half of it" in said
+        if version == "3.9.1":  # the next transaction has the same epoch, and goes on with the open one
+            more(run, "moved", PAID, 1, 1)
+            _refused(finish.look(moved), "last sequence as in the run", "last timestamp as in the run", "Ongoing")
+        else:
+            _refused(finish.typed(moved, lambda: more(run, "moved", PAID, 1, 1)), "Ongoing", "producer epoch as in")
+        run("commit moved")
+        _written(finish, operator, paid, sent[0], strict=False)
+        more(run, "paid", PAID, 0)
+        run("commit paid")
+        whole = {p: operator.reads(PAID, p) for p in (0, 1)}
+        for broker in (2, 1):
+            cluster.restart(broker)
+            time.sleep(5)
+        assert {p: operator.reads(PAID, p) for p in (0, 1)} == whole
+        assert {(row["kind"], row["partition"]) for row in operator.audit("after")} == {("hanging-transaction", 2)}
+        flip_last_record(cluster, run, "waits")
+        _refused(finish.look(waits), "damaged from offset")
