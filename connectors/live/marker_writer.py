@@ -27,6 +27,7 @@ from auditor.connectors.live.live_cluster import (
 
 WRITE_TXN_MARKERS = 27  # API key
 METADATA_VERSION = "metadata.version"
+NOT_SAID = 31  # the only bit where a broker does not say what is allowed
 ALTER, CLUSTER_ACTION = 7, 9  # AclOperation; each allows WriteTxnMarkers, the former since 3.8 (KIP-1037)
 
 
@@ -140,8 +141,8 @@ class MarkerCluster(LiveCluster):
         )
         if answer is None or self._bad(answer.error_code, None, "rights on the cluster"):
             return None
-        operations = int(answer.cluster_authorized_operations)
-        return None if operations <= 0 else bool(operations & (1 << CLUSTER_ACTION | 1 << ALTER))
+        operations = set(answer.authorized_operations or ())
+        return None if operations <= {NOT_SAID} else bool(operations & {CLUSTER_ACTION, ALTER})
 
     def send_once(self, request: MarkerRequest) -> str:
         """Send the request once; return the broker's answer in a word, ``NoError`` for success.
