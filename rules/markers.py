@@ -102,8 +102,8 @@ def missing_marker(log: LogView) -> Iterator[Finding]:
     Can be wrong: the partition was deleted and re-created; files copied at different times (reported as in flight). If
     one offset is missing in place of the marker, the evidence has the gap.
     What to do: after an ABORT decision, abort it like a hanging transaction. After a COMMIT decision, do not abort.
-    Make an in-sync replica lead that has the marker and lacks no record, or have the marker written again. If its data
-    is already ended, there is nothing to do.
+    Make an in-sync replica lead that has the marker and lacks no record, or write the marker with auditor finish. If
+    its data is already ended, there is nothing to do.
     Source: KIP-98
     """
     history = log.cluster.coordinator

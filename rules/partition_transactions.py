@@ -82,8 +82,8 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
     later in this log still show how long it has been open at least).
     What to do: follow the finding: confirm with kafka-transactions.sh describe-producers, then run
     kafka-transactions.sh abort --start-offset. Do not abort after a COMMIT decision: make an in-sync replica lead that
-    has the marker and lacks no record, or have the marker written again. If the id has an open transaction with the
-    epoch of this data, write no marker: wait until it ends, then audit again. If the id may be Flink's
+    has the marker and lacks no record, or write the marker with auditor finish. If the id has an open transaction with
+    the epoch of this data, write no marker: wait until it ends, then audit again. If the id may be Flink's
     (PREFIX-SUBTASK-CHECKPOINT), restore the job from a checkpoint or savepoint: this commits its transactions and
     aborts the others.
     Source: KIP-360 (dangling transactions), KIP-447, KIP-664

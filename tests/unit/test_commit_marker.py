@@ -1,4 +1,4 @@
-"""``auditor finish``: what must hold before a COMMIT marker is written, each refusal, the request's bytes, the journal."""
+"""``auditor finish``: what must hold before it writes a marker, each refusal, the request's bytes, the journal."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kafka.errors import KafkaConnectionError, NodeNotReadyError, RequestTimedOutError
 
 from auditor.base.errors import AuditInputError
 from auditor.commands.finish import Journal
 from auditor.connectors.codec.transaction_log import TransactionLogRow
 from auditor.connectors.live.live_cluster import PartitionMetadata, Producer
-from auditor.connectors.live.marker_writer import BrokerLevels, IdState, MarkerRequest
+from auditor.connectors.live.marker_writer import BrokerLevels, IdState, MarkerCluster, MarkerRequest
 from auditor.pipeline import commit_marker
 from auditor.pipeline.commit_marker import CommittedOpen, IdHistory, MarkerLook, MarkerPlan, decide
+from tests.conftest import ROOT
 
 FORMATS = Path(__file__).parents[1] / "data" / "formats"
 TID, PID, COMPLETED = "payments-1", 4001, 120
@@ -122,7 +124,7 @@ REFUSALS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "no leader": ({}, {"log": None, "stable_offset": None, "problems": {"stable_offset": "it has no leader"}},
                   "a broker leads payments-7"),
     "too few in sync": ({}, {"min_in_sync": 3}, "enough replicas are in sync"),
-    "a moved coordinator": ({}, {"coordinator_end": None, "problems": {"coordinator_end": "NotLeaderForPartitionError"}},
+    "a moved coordinator": ({}, {"coordinator_end": None, "problems": {"coordinator_end": "NotLeaderError"}},
                             "a broker leads __transaction_state of the id"),
     "4.2": ({}, {"levels": {1: BrokerLevels(29, 2), 2: BrokerLevels(30, 2)}}, "the release of broker 1 was tried"),
     "a coordinator with ZooKeeper": ({}, {"levels": {1: BrokerLevels(30, 2), 2: BrokerLevels(-1, 1)}},
@@ -133,7 +135,8 @@ REFUSALS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "another transaction": ({}, {"producers": (PRODUCER._replace(txn_first_offset=60),)},
                             "first offset of its open transaction as in the run"),
     "a merged one": ({}, {"producers": (PRODUCER._replace(last_sequence=13),)}, "last sequence as in the run"),
-    "of the same length": ({}, {"producers": (PRODUCER._replace(last_timestamp=1_001),)}, "last timestamp as in the run"),
+    "of the same length": ({}, {"producers": (PRODUCER._replace(last_timestamp=1_001),)},
+                           "last timestamp as in the run"),
     "a fenced producer": ({}, {"producers": (PRODUCER._replace(producer_epoch=8),)}, "producer epoch as in the run"),
     "a forgotten producer": ({}, {"producers": ()}, f"producer id {PID} has this transaction open"),
     "a coordinator epoch from elsewhere": ({}, {"producers": (PRODUCER._replace(coordinator_epoch=10),)},
@@ -207,8 +210,10 @@ def test_no_value_of_the_producer_may_differ(name: str, value: int) -> None:
     assert bool(plan.refused) == (changed != PRODUCER)
 
 
-@given(st.sampled_from(["offset", "producer_id", "producer_epoch", "completed_offset", "last_sequence", "last_timestamp",
-                        "unmarked"]), NUMBERS)  # fmt: skip
+OF_RUN = ("offset", "producer_id", "producer_epoch", "completed_offset", "last_sequence", "last_timestamp", "unmarked")
+
+
+@given(st.sampled_from(OF_RUN), NUMBERS)
 def test_no_value_of_the_run_may_differ(name: str, value: int) -> None:
     plan = decide(asked(**{name: value}), seen())
     assert bool(plan.refused) == (value != getattr(asked(), name))
@@ -302,3 +307,53 @@ def test_a_journal_is_a_new_file_and_keeps_each_step(tmp_path: Path) -> None:
         Journal(path)
     with pytest.raises(AuditInputError, match="cannot create journal"):
         Journal(tmp_path / "missing" / "journal.jsonl")
+
+
+# It is sent once, and by nothing else.
+
+
+class _Sender:
+    """Counts what a connection is given to send, and fails."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error, self.sent = error, list[Any]()
+
+    def run(self, send: Any, request: Any, node: int) -> Any:
+        self.sent.append((request, node))
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [RequestTimedOutError(), NodeNotReadyError(), KafkaConnectionError(), OSError("reset"), ValueError("bytes")],
+)
+def test_whatever_the_answer_is_it_is_sent_once(error: Exception) -> None:
+    cluster, sender = MarkerCluster.__new__(MarkerCluster), _Sender(error)
+    cluster.manager = sender
+    answer = cluster.send_once(MarkerRequest(3, 1, "payments", 7, PID, 8, 4, 0))
+    assert type(error).__name__ in answer
+    ((request, node),) = sender.sent
+    assert (node, request.API_KEY, request.API_VERSION) == (3, 27, 1)
+
+
+WORDS = ("marker_writer", "send_once", "import WriteTxnMarkersRequest", "commands.finish", "commands import finish")
+
+
+def test_nothing_else_can_write_to_a_cluster() -> None:
+    """Which modules of the product name the connection that can write, the request, and the command."""
+    named: dict[str, set[str]] = {}
+    for folder in ("auditor", "connectors", "rules", "dashboards", "airflow_dags"):
+        for path in (ROOT / folder).rglob("*.py"):
+            text = path.read_text(encoding="utf-8")
+            for word in (word for word in WORDS if word in text):
+                named.setdefault(word, set()).add(path.relative_to(ROOT).as_posix())
+    writer, command = "connectors/live/marker_writer.py", "auditor/commands/finish.py"
+    assert named == {
+        "marker_writer": {command, "auditor/pipeline/commit_marker.py"},
+        "send_once": {writer, command},
+        "import WriteTxnMarkersRequest": {writer},
+        "commands.finish": {writer},  # its docstring
+    }
+    others = re.compile(r"\b(Produce|EndTxn|InitProducerId|AddPartitionsToTxn|Create\w+|Delete\w+|Alter\w+)Request\b")
+    clients = (ROOT / "connectors" / "live").glob("*.py")
+    assert not [path for path in clients if others.search(path.read_text(encoding="utf-8"))]

@@ -27,6 +27,7 @@ ELSEWHERE = {
     "make docs": "tests/cluster/test_set_up.py",
     "make test": ".ci/run",
     "auditor live --bootstrap-server HOST:PORT --out DIR": "tests/cluster/test_live.py",
+    "auditor finish ID --out DIR --bootstrap-server HOST:PORT": "tests/broker/test_remedies.py",
 }
 
 
