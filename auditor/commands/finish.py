@@ -12,7 +12,7 @@ import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import MIB, AuditInputError, require
@@ -21,7 +21,7 @@ from auditor.commands.arguments import examples, utf8_stdout
 from auditor.dashboards.wording import short_fingerprint, visible
 from auditor.outputs import delivery, printing
 from auditor.pipeline import commit_marker
-from auditor.pipeline.commit_marker import CommittedOpen, FinishCondition, MarkerPlan
+from auditor.pipeline.commit_marker import CommittedOpen, FinishCondition, LeaderNow, MarkerPlan
 from auditor.pipeline.options import out_of
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from auditor.connectors.live.marker_writer import MarkerCluster, MarkerRequest
 
 DONE, REFUSED, NOT_SHOWN = 0, 1, 3  # exit codes; 2 is a usage error
-POLL_S = 1.0
+POLL_S, WRITTEN = 1.0, "NoError"
+AGAIN = "It is not sent again: audit again first."
 WORDS = {True: "holds", False: "FAILS", None: "unknown"}
 RISK = (
     "The next transaction of this id has the same epoch as this marker. A request that arrives late would commit half "
@@ -83,8 +84,7 @@ def run(args: argparse.Namespace) -> int:
     from auditor.connectors.live.marker_writer import MarkerCluster
 
     with MarkerCluster(args.bootstrap_server, live.connection(args)) as cluster:
-        finishing = Finishing(args, row, asked, cluster, Budget(args.max_bytes, args.max_rate))
-        return finishing.run()
+        return Finishing(args, row, asked, cluster, Budget(args.max_bytes, args.max_rate)).run()
 
 
 def _not_this_case(row: Values, command: str | None) -> int:
@@ -150,58 +150,46 @@ class Finishing:
         return None
 
     def _write(self, first: MarkerPlan, journal: Journal) -> int:
+        before = commit_marker.leader_now(self.cluster, self.asked)
         plan = self._look(first.begin)
-        changes = first.changes(plan)
-        if changes or plan.refused or plan.unknown or plan.request is None:
+        changes = first.changes(plan) or [_line(condition) for condition in (*plan.refused, *plan.unknown)]
+        if changes or plan.request is None:
             journal.add("refused", commit_marker.as_row(plan) | {"changes": changes})
-            why = "\n  ".join(changes or [_line(c) for c in (*plan.refused, *plan.unknown)])
+            why = "\n  ".join(changes)
             code = NOT_SHOWN if plan.unknown and not plan.refused else REFUSED
             return self._say(f"Refused: the second look differs. Nothing was sent.\n  {why}", code)
-        begin = commit_marker.log_end(self.cluster, self.asked)
         journal.add("request", commit_marker.as_row(plan))
         answer = self.cluster.send_once(plan.request)
         journal.add("answer", {"answer": answer})
         self._say(f"Sent once. Answer of broker {plan.request.broker}: {answer}", DONE)
-        code, after = self._closed(begin)
+        code, after = self._closed(before, answer)
         journal.add("after", after | {"exit_code": code})
         return self._say(f"{after['result']}\nJournal: {journal.path}", code)
 
-    def _closed(self, begin: int | None) -> tuple[int, Fields]:
+    def _closed(self, before: LeaderNow | None, answer: str) -> tuple[int, Fields]:
         # Whatever the answer was: look until the producer has no open transaction, never send again.
         until, asked = time.monotonic() + self.args.wait, self.asked
-        while True:
-            log = commit_marker.leader_of(self.cluster, asked)
-            producers = None if log is None else commit_marker.producers_of(self.cluster, log)
-            own = next((p for p in producers or () if p.producer_id == asked.producer_id), None)
-            is_open = producers is None or (own is not None and own.txn_first_offset >= 0)
-            if not is_open or time.monotonic() >= until:
+        while (now := commit_marker.leader_now(self.cluster, asked)) is None or now.has_open(asked.producer_id):
+            if time.monotonic() >= until:
                 break
             time.sleep(POLL_S)
-        if log is None or producers is None:
-            return NOT_SHOWN, {"result": f"Unknown whether it was written: no leader of {asked.name} answers. Look "
-                                         "again, and do not write again before the next audit."}  # fmt: skip
-        if is_open:
-            return REFUSED, {"result": f"Not closed after {self.args.wait} s: {asked.name} still has it open. "
-                                       "Nothing is sent again."}  # fmt: skip
-        marker = None if begin is None else commit_marker.marker_after(
-            self.cluster, log, asked.producer_id, begin, self.budget
-        )  # fmt: skip
-        return self._described(marker, self.cluster.stable_offset(log), producers)
-
-    def _described(self, marker: Any, stable: int | None, producers: Any) -> tuple[int, Fields]:
-        others = sorted((p.txn_first_offset, p.producer_id) for p in producers if p.txn_first_offset >= 0)
-        holds = "; ".join(f"producer id {pid} from offset {first}" for first, pid in others[:5])
-        lso = f"Last stable offset {stable}. " + (
-            f"Still open: {holds}." if others else "No other transaction is open."
-        )
-        seen = {"last_stable_offset": stable, "open": others, "marker": None if marker is None else list(marker)}
+        if now is None:
+            return NOT_SHOWN, {"result": f"Unknown whether it was written: no leader of {asked.name} answers. {AGAIN}"}
+        if now.has_open(asked.producer_id):
+            return REFUSED, {"result": f"Not closed after {self.args.wait} s: {asked.name} has it open. {AGAIN}"}
+        marker = None
+        if before is not None:
+            marker = commit_marker.marker_between(self.cluster, now, before.end, asked.producer_id, self.budget)
+        others = sorted((p.txn_first_offset, p.producer_id) for p in now.producers if p.txn_first_offset >= 0)
+        holds = "; ".join(f"producer id {pid} from offset {first}" for first, pid in others[:5]) or "nothing"
+        lso = f"Last stable offset {now.stable_offset}. Still open: {holds}."
+        seen = {"last_stable_offset": now.stable_offset, "open": others, "marker": marker}
         if marker is None:
-            return DONE, seen | {"result": f"Closed; its marker was not read. {lso}"}
-        if not marker.commit:
-            return REFUSED, seen | {
-                "result": f"Closed by an ABORT at offset {marker.offset}, not by this command. {lso}"
-            }
-        return DONE, seen | {"result": f"Closed by the COMMIT marker at offset {marker.offset}. {lso}"}
+            code = DONE if answer == WRITTEN else NOT_SHOWN
+            return code, seen | {"result": f"Closed; its marker was not read. {lso}"}
+        if not marker[1]:
+            return REFUSED, seen | {"result": f"Closed by an ABORT at offset {marker[0]}, not by this command. {lso}"}
+        return DONE, seen | {"result": f"Closed by the COMMIT marker at offset {marker[0]}. {lso}"}
 
 
 class Journal:

@@ -16,7 +16,7 @@ import numpy as np
 
 from auditor.base.advice import Verdict
 from auditor.base.at_rest import Values
-from auditor.base.errors import DEFAULT_LIMITS, MIB, DecodeError
+from auditor.base.errors import MIB, DecodeError, setting_number
 from auditor.base.evidence_keys import Evidence, FinishEvidence, LateDataEvidence, read
 from auditor.connectors.codec.batches import CONTROL, FLAW_CRC
 from auditor.connectors.codec.gaps import ANY_OFFSET
@@ -30,8 +30,8 @@ from auditor.rules.resolution.resolve import cluster_of, fingerprint
 from auditor.rules.seen.cluster_view import MIN_IN_SYNC
 
 if TYPE_CHECKING:
-    from auditor.connectors.live.live_cluster import Budget, PartitionMetadata, Producer
-    from auditor.connectors.live.marker_writer import BrokerLevels, IdState, MarkerCluster, MarkerRequest
+    from auditor.connectors.live.live_cluster import Budget, ListedTransaction, PartitionMetadata, Producer
+    from auditor.connectors.live.marker_writer import BrokerLevels, MarkerCluster, MarkerRequest
 
 Answer = TypeVar("Answer")
 
@@ -39,9 +39,9 @@ KIND = "hanging-transaction"
 # Releases whose brokers were tried (tests/broker/test_remedies.py), by the metadata.version that they support at most.
 TRIED = {21: "3.9", 27: "4.1", 30: "4.3", 33: "4.4"}
 STRICT = 2  # version of WriteTxnMarkers with which a broker refuses a marker that is late (4.2, KIP-1228)
+METADATA_VERSION, TRANSACTION_VERSION = "metadata.version", "transaction.version"
 IDLE_STATES = ("Empty", "CompleteCommit")
 MOVED = ("no leader", "NotLeader", "LeaderEpoch", "NotCoordinator", "UnknownTopicOrPartition")  # in the names of errors
-PIECE = MIB
 EMPTY_ANSWERS = 10  # of half a second each
 
 
@@ -135,7 +135,7 @@ class MarkerLook:
     may_write: bool | None
     history: IdHistory | None
     coordinator_end: int | None
-    state: IdState | None
+    state: ListedTransaction | None
     listed: Mapping[str, str] | None
     stable_offset: int | None
     producers: tuple[Producer, ...] | None
@@ -193,14 +193,14 @@ def look(cluster: MarkerCluster, asked: CommittedOpen, budget: Budget, begin: in
         found = ask("producers", on_topic, lambda: cluster.producers(log.leader, [place]).get(place))
         producers = None if found is None else tuple(sorted(found))
     return MarkerLook(
-        cluster_id, log, coordinator, levels, None if least is None else int(least), may, history, end, state, listed,
+        cluster_id, log, coordinator, levels, setting_number(least), may, history, end, state, listed,
         stable, producers, ask.problems,
     )  # fmt: skip
 
 
 def id_history(
     cluster: MarkerCluster, log: PartitionMetadata, tid: str, budget: Budget, begin: int | None
-) -> IdHistory | None:
+) -> IdHistory | None:  # fmt: skip
     """Return the records of an id from an offset on to the end that the log has now; None if that is not shown."""
     from auditor.connectors.live import live_cluster
 
@@ -225,12 +225,12 @@ def pieces(
     cluster: MarkerCluster, log: PartitionMetadata, begin: int, end: int, budget: Budget
 ) -> Iterator[Chunk | str]:
     """Yield the batches of a log from ``begin`` on, below ``end``; at last why reading stopped before, if it did."""
-    at, most, empty, name = begin, PIECE, 0, f"{log.topic}-{log.partition}"
+    at, empty, name = begin, 0, f"{log.topic}-{log.partition}"
     while at < end:
         if budget.spent:
             yield "read limit reached (--max-bytes)"
             return
-        answer = cluster.fetch(log, at, most)
+        answer = cluster.fetch(log, at, MIB)  # and the first batch whole, however large it is
         if answer is None:
             yield "; ".join(text for _, text in cluster.failures[-1:])
             return
@@ -244,10 +244,8 @@ def pieces(
             yield chunk
             at = max([at, *(chunk.batches.last_offset + 1).tolist()])
         if answer.data and at == before:
-            if most >= DEFAULT_LIMITS.max_batch_bytes:
-                yield f"no whole batch at offset {at}"
-                return
-            most *= 16
+            yield f"no whole batch at offset {at}"
+            return
 
 
 def _take(
@@ -347,39 +345,35 @@ def _of_run(asked: CommittedOpen, seen: MarkerLook) -> Iterator[FinishCondition]
     yield FinishCondition("the cluster is that of the run", f"{seen.cluster_id}", "Metadata", same)
 
 
-def _shown(seen: MarkerLook, name: str, what: str, source: str) -> FinishCondition:
-    # A value that the cluster did not show. A broker that does not lead any more refutes what was asked of it.
+def _shown(
+    seen: MarkerLook, name: str, what: str, source: str, shown: tuple[str, bool] | None
+) -> FinishCondition:  # fmt: skip
+    # ``shown``: a value, and whether it is right; None where the cluster does not show it. A broker that does not lead
+    # any more refutes what was asked of it.
     why = seen.problems.get(name, "not asked")
-    return FinishCondition(what, why, source, False if any(word in why for word in MOVED) else None)
+    value, holds = shown or (why, False if any(word in why for word in MOVED) else None)
+    return FinishCondition(what, value, source, holds)
 
 
 def _of_leader(seen: MarkerLook, asked: CommittedOpen) -> Iterator[FinishCondition]:
-    log, states = seen.log, seen.coordinator
-    what, source = f"a broker leads {asked.name}", "Metadata, and ListOffsets with its leader epoch"
-    if log is None or seen.stable_offset is None:
-        yield _shown(seen, "stable_offset", what, source)
-    else:
-        yield FinishCondition(what, f"broker {log.leader}, leader epoch {log.leader_epoch}", source, True)
-    what = "enough replicas are in sync"
-    if log is None or seen.min_in_sync is None:
-        yield _shown(seen, "min_in_sync", what, "Metadata, DescribeConfigs")
-    else:
+    log, states, by = seen.log, seen.coordinator, "Metadata, and ListOffsets with its leader epoch"
+    leads = enough = None
+    if log is not None and seen.stable_offset is not None:
+        leads = (f"broker {log.leader}, leader epoch {log.leader_epoch}", True)
+    yield _shown(seen, "stable_offset", f"a broker leads {asked.name}", by, leads)
+    if log is not None and seen.min_in_sync is not None:
         value = f"{len(log.isr)} ({', '.join(map(str, sorted(log.isr)))}), {MIN_IN_SYNC} {seen.min_in_sync}"
-        yield FinishCondition(what, value, "Metadata, DescribeConfigs", len(log.isr) >= seen.min_in_sync)
-    what = f"a broker leads {TRANSACTION_STATE} of the id"
-    if states is None or seen.coordinator_end is None:
-        yield _shown(seen, "coordinator_end", what, source)
-    else:
-        value = f"broker {states.leader}, partition {states.partition}, leader epoch {states.leader_epoch}"
-        yield FinishCondition(what, value, source, True)
+        enough = (value, len(log.isr) >= seen.min_in_sync)
+    yield _shown(seen, "min_in_sync", "enough replicas are in sync", "Metadata, DescribeConfigs", enough)
+    leads = None
+    if states is not None and seen.coordinator_end is not None:
+        leads = (f"broker {states.leader}, partition {states.partition}, leader epoch {states.leader_epoch}", True)
+    yield _shown(seen, "coordinator_end", f"a broker leads {TRANSACTION_STATE} of the id", by, leads)
     for node, level in seen.levels.items():
-        what = f"the release of broker {node} was tried"
-        if level is None:
-            yield _shown(seen, "levels", what, "ApiVersions")
-            continue
-        release = TRIED.get(level.metadata_version)
-        value = f"{release or 'not tried'} (metadata.version up to {level.metadata_version})"
-        yield FinishCondition(what, value, "ApiVersions", release is not None)
+        release = None if level is None else TRIED.get(level.metadata_version)
+        value = "" if level is None else f"{release or 'not tried'} ({METADATA_VERSION} up to {level.metadata_version})"
+        tried = None if level is None else (value, release is not None)
+        yield _shown(seen, "levels", f"the release of broker {node} was tried", "ApiVersions", tried)
     if seen.may_write is not None:
         value = "yes" if seen.may_write else "no: needs ClusterAction or (3.8 and newer) Alter on the cluster"
         yield FinishCondition("this user may write markers", value, "DescribeCluster", seen.may_write)
@@ -391,12 +385,9 @@ def _producer(asked: CommittedOpen, seen: MarkerLook) -> Producer | None:
 
 def _of_producer(asked: CommittedOpen, seen: MarkerLook) -> Iterator[FinishCondition]:
     source = "DescribeProducers" if seen.log is None else f"DescribeProducers on broker {seen.log.leader}"
-    if seen.producers is None:
-        yield _shown(seen, "producers", f"producer id {asked.producer_id} has this transaction open", source)
-        return
-    p = _producer(asked, seen)
+    p, listed = _producer(asked, seen), None if seen.producers is None else ("not listed", False)
     if p is None:
-        yield FinishCondition(f"producer id {asked.producer_id} has this transaction open", "not listed", source, False)
+        yield _shown(seen, "producers", f"producer id {asked.producer_id} has this transaction open", source, listed)
         return
     for what, now, before in (
         ("producer epoch", p.producer_epoch, asked.producer_epoch),
@@ -413,20 +404,15 @@ def _of_producer(asked: CommittedOpen, seen: MarkerLook) -> Iterator[FinishCondi
 
 
 def _of_id(asked: CommittedOpen, seen: MarkerLook) -> Iterator[FinishCondition]:
-    what, source = f"{asked.transactional_id} has no open transaction", "DescribeTransactions"
-    if seen.state is None:
-        yield _shown(seen, "state", what, source)
-    else:
-        idle = seen.state.state in IDLE_STATES and seen.state.producer_id == asked.producer_id
-        value = f"{seen.state.state}, producer id {seen.state.producer_id}, epoch {seen.state.producer_epoch}"
-        yield FinishCondition(what, value, source, idle)
-    what, source = f"no other id has producer id {asked.producer_id}", "ListTransactions"
-    if seen.listed is None:
-        yield _shown(seen, "listed", what, source)
-    else:
-        value = ", ".join(f"{name}: {state}" for name, state in sorted(seen.listed.items())) or "none"
-        only = seen.listed.keys() == {asked.transactional_id} and {*seen.listed.values()} <= {*IDLE_STATES}
-        yield FinishCondition(what, value, source, only)
+    state, listed, idle, only = seen.state, seen.listed, None, None
+    if state is not None:
+        value = f"{state.state}, producer id {state.producer_id}, epoch {state.producer_epoch}"
+        idle = (value, state.state in IDLE_STATES and state.producer_id == asked.producer_id)
+    yield _shown(seen, "state", f"{asked.transactional_id} has no open transaction", "DescribeTransactions", idle)
+    if listed is not None:
+        value = ", ".join(f"{name}: {of}" for name, of in sorted(listed.items())) or "none"
+        only = (value, listed.keys() == {asked.transactional_id} and {*listed.values()} <= {*IDLE_STATES})
+    yield _shown(seen, "listed", f"no other id has producer id {asked.producer_id}", "ListTransactions", only)
 
 
 def _of_transaction(asked: CommittedOpen, seen: MarkerLook) -> list[tuple[int, TransactionLogRow]]:
@@ -446,36 +432,33 @@ def _completed(asked: CommittedOpen, seen: MarkerLook) -> tuple[int, Transaction
 
 def _of_decision(
     asked: CommittedOpen, seen: MarkerLook, complete: tuple[int, TransactionLogRow] | None
-) -> Iterator[FinishCondition]:
-    history, states = seen.history, seen.coordinator
-    what, source = "a record decides COMMIT", "Fetch"
+) -> Iterator[FinishCondition]:  # fmt: skip
+    history, states, what = seen.history, seen.coordinator, "a record decides COMMIT"
+    found, since = _of_transaction(asked, seen), asked.completed_offset or 0
     if history is None or states is None:
-        yield _shown(seen, "history", what, source)
+        yield _shown(seen, "history", what, "Fetch", None)
         return
     source = f"Fetch of {TRANSACTION_STATE}-{states.partition} from broker {states.leader}"
-    found, since = _of_transaction(asked, seen), asked.completed_offset or 0
-    value = f"{found[-1][1].state} at offset {since}" if found else "no record of this transaction is left"
     if history.stopped is not None and not found:
         yield FinishCondition(what, history.stopped, source, None)
         return
-    decided = found[-1][1] if found else None
-    own = decided is not None and decided.producer_id == asked.producer_id
-    yield FinishCondition(what, value if own or decided is None else f"{value} of another producer id", source,
-                          complete is not None and own)  # fmt: skip
+    value, own = "no record of this transaction is left", bool(found) and found[-1][1].producer_id == asked.producer_id
+    if found:
+        value = f"{found[-1][1].state} at offset {since}, producer id {found[-1][1].producer_id}"
+    yield FinishCondition(what, value, source, complete is not None and own)
     for offset, row in found[:-1]:
         named = asked.name in (row.partitions or ()) and row.state == "PrepareCommit"
-        what, value = "its Prepare record names the partition", f"{row.state} at offset {offset}"
-        yield FinishCondition(what, value if named else f"{value}: it does not", source, named)
+        value = f"{row.state} at offset {offset}{'' if named else ': it does not'}"
+        yield FinishCondition("its Prepare record names the partition", value, source, named)
     later = [f"{row.state or 'tombstone'} at offset {offset}" for offset, row in history.records
              if offset > since and row.state != "Empty"]  # fmt: skip
     yield FinishCondition("nothing of the id follows but Empty", ", ".join(later[:3]) or "nothing", source, not later)
     yield from _of_reading(history, since, source)
-    if complete is None:
-        return
-    epoch, version = complete[1].producer_epoch or 0, complete[1].client_transaction_version or 0
-    fits = epoch == asked.producer_epoch + int(bumps_epoch(version))
-    value = f"{epoch}, transaction.version {version}, data {asked.producer_epoch}"
-    yield FinishCondition("the marker's epoch fits the data's", value, source, fits)
+    if complete is not None:
+        epoch, version = complete[1].producer_epoch or 0, complete[1].client_transaction_version or 0
+        fits = epoch == asked.producer_epoch + int(bumps_epoch(version))
+        value = f"{epoch}, {TRANSACTION_VERSION} {version}, data {asked.producer_epoch}"
+        yield FinishCondition("the marker's epoch fits the data's", value, source, fits)
 
 
 def _of_reading(history: IdHistory, since: int, source: str) -> Iterator[FinishCondition]:
@@ -489,45 +472,43 @@ def _of_reading(history: IdHistory, since: int, source: str) -> Iterator[FinishC
     yield FinishCondition(what, value, source, None if history.stopped else True)
 
 
-def leader_of(cluster: MarkerCluster, asked: CommittedOpen) -> PartitionMetadata | None:
-    """Return the partition with its leader now, None without one."""
-    logs = cluster.metadata()[2]
-    return next((log for log in logs if log.name == (asked.topic, asked.partition) and log.leader >= 0), None)
+class LeaderNow(NamedTuple):
+    """A partition at its leader: its end, the last stable offset, and the producers."""
+
+    log: PartitionMetadata
+    end: int
+    stable_offset: int
+    producers: list[Producer]
+
+    def has_open(self, producer_id: int) -> bool:
+        """Whether a producer has an open transaction."""
+        return any(p.producer_id == producer_id and p.txn_first_offset >= 0 for p in self.producers)
 
 
-def producers_of(cluster: MarkerCluster, log: PartitionMetadata) -> list[Producer] | None:
-    """Return the producers of a partition at its leader; None if that broker does not lead it any more."""
-    found = cluster.producers(log.leader, [log.name]).get(log.name)
-    return None if cluster.stable_offset(log) is None else found
+def leader_now(cluster: MarkerCluster, asked: CommittedOpen) -> LeaderNow | None:
+    """Return what the leader shows of the partition now; None where no broker leads it and answers."""
+    from auditor.connectors.live.live_cluster import LATEST
+
+    place = (asked.topic, asked.partition)
+    log = next((log for log in cluster.metadata()[2] if log.name == place and log.leader >= 0), None)
+    if log is None:
+        return None
+    found, end = cluster.producers(log.leader, [place]).get(place), cluster.offsets(log.leader, [place], LATEST)
+    stable = cluster.stable_offset(log)
+    return None if found is None or stable is None or place not in end else LeaderNow(log, end[place], stable, found)
 
 
-def log_end(cluster: MarkerCluster, asked: CommittedOpen) -> int | None:
-    """Return the end of the partition's log at its leader."""
-    from auditor.connectors.live.live_cluster import DEBUGGER, LATEST
-
-    log = leader_of(cluster, asked)
-    return None if log is None else cluster.offsets(log.leader, [log.name], LATEST, replica=DEBUGGER).get(log.name)
-
-
-class Marked(NamedTuple):
-    """A control batch of a producer: its offset, and whether it is a COMMIT."""
-
-    offset: int
-    commit: bool
-
-
-def marker_after(
-    cluster: MarkerCluster, log: PartitionMetadata, producer_id: int, begin: int, budget: Budget
-) -> Marked | None:
-    """Return the producer's first marker from an offset on, None if none is found."""
-    end = cluster.stable_offset(log)
-    for piece in pieces(cluster, log, begin, begin if end is None else end, budget):
+def marker_between(
+    cluster: MarkerCluster, now: LeaderNow, begin: int, producer_id: int, budget: Budget
+) -> tuple[int, bool] | None:
+    """Return the producer's first marker from an offset on: its offset, and whether it is a COMMIT; None if none."""
+    for piece in pieces(cluster, now.log, begin, now.end, budget):
         if isinstance(piece, str):
             break
         b = piece.batches
         rows = np.flatnonzero((b.attributes & CONTROL != 0) & (b.producer_id == producer_id) & (b.base_offset >= begin))
         if len(rows):
-            return Marked(int(b.base_offset[rows[0]]), bool(b.control_type[rows[0]] == 1))
+            return int(b.base_offset[rows[0]]), bool(b.control_type[rows[0]] == 1)
     return None
 
 

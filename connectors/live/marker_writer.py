@@ -6,6 +6,7 @@ Only :mod:`auditor.commands.finish` may use :class:`MarkerCluster`: everything e
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import NamedTuple
 
 from kafka.errors import KafkaError, for_code
@@ -20,6 +21,7 @@ from auditor.connectors.live.live_cluster import (
     LATEST,
     MALFORMED,
     READ_COMMITTED,
+    ListedTransaction,
     LiveCluster,
     PartitionMetadata,
     without_nulls,
@@ -41,14 +43,6 @@ class BrokerLevels(NamedTuple):
     write_markers: int
 
 
-class IdState(NamedTuple):
-    """A transactional id in its coordinator's memory (DescribeTransactions, KIP-664)."""
-
-    state: str
-    producer_id: int
-    producer_epoch: int
-
-
 class MarkerRequest(NamedTuple):
     """A WriteTxnMarkers request for one COMMIT marker. ``transaction_version``: sent from version 2 on (KIP-1228)."""
 
@@ -64,14 +58,11 @@ class MarkerRequest(NamedTuple):
     def message(self) -> WriteTxnMarkersRequest:
         """Return it as a message of kafka-python, which can be sent once."""
         of_marker = WriteTxnMarkersRequest.WritableTxnMarker
+        topics = [of_marker.WritableTxnMarkerTopic(name=self.topic, partition_indexes=[self.partition])]
         marker = of_marker(
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
-            transaction_result=True,
-            topics=[of_marker.WritableTxnMarkerTopic(name=self.topic, partition_indexes=[self.partition])],
-            coordinator_epoch=self.coordinator_epoch,
-            transaction_version=self.transaction_version,
-        )
+            producer_id=self.producer_id, producer_epoch=self.producer_epoch, transaction_result=True, topics=topics,
+            coordinator_epoch=self.coordinator_epoch, transaction_version=self.transaction_version,
+        )  # fmt: skip
         return WriteTxnMarkersRequest(markers=[marker], version=self.version)
 
 
@@ -80,12 +71,10 @@ class MarkerCluster(LiveCluster):
 
     def levels(self, node: int) -> BrokerLevels | None:
         """What a broker supports; None if it does not answer."""
-        answer = self._ask(
-            lambda: ApiVersionsRequest(client_software_name="auditor", client_software_version="1"),
-            node,
-            f"the API versions of broker {node}",
-        )
-        if answer is None or self._bad(answer.error_code, None, f"the API versions of broker {node}"):
+        about = f"the API versions of broker {node}"
+        make = partial(ApiVersionsRequest, client_software_name="auditor", client_software_version="1")
+        answer = self._ask(make, node, about)
+        if answer is None or self._bad(answer.error_code, None, about):
             return None
         features = {f.name: int(f.max_version) for f in answer.supported_features or ()}
         versions = {int(a.api_key): int(a.max_version) for a in answer.api_keys}
@@ -93,33 +82,28 @@ class MarkerCluster(LiveCluster):
 
     def stable_offset(self, log: PartitionMetadata) -> int | None:
         """The last stable offset at the leader; None unless that broker leads the log under that leader epoch."""
-        make = ListOffsetsRequest.ListOffsetsTopic
-        part = make.ListOffsetsPartition(
-            partition_index=log.partition, current_leader_epoch=log.leader_epoch, timestamp=LATEST
+        of_topic, epoch = ListOffsetsRequest.ListOffsetsTopic, log.leader_epoch
+        part = of_topic.ListOffsetsPartition(
+            partition_index=log.partition, current_leader_epoch=epoch, timestamp=LATEST
+        )
+        topics = [of_topic(name=log.topic, partitions=[part])]
+        make = partial(
+            ListOffsetsRequest, replica_id=CONSUMER, isolation_level=READ_COMMITTED, topics=topics, min_version=4
         )
         about = f"the offsets of {log.topic}-{log.partition} on broker {log.leader}"
-        answer = self._ask(
-            lambda: ListOffsetsRequest(
-                replica_id=CONSUMER,
-                isolation_level=READ_COMMITTED,
-                topics=[make(name=log.topic, partitions=[part])],
-                min_version=4,
-            ),
-            log.leader,
-            about,
-        )
+        answer = self._ask(make, log.leader, about)
         for p in (p for t in answer.topics for p in t.partitions) if answer is not None else ():
             if not self._bad(p.error_code, log.name, about):
                 return int(p.offset)
         return None
 
-    def described_id(self, node: int, transactional_id: str) -> IdState | None:
+    def described_id(self, node: int, transactional_id: str) -> ListedTransaction | None:
         """A transactional id at its coordinator; None if that does not show it."""
         about = f"transactional id {transactional_id} on broker {node}"
         answer = self._ask(lambda: DescribeTransactionsRequest(transactional_ids=[transactional_id]), node, about)
         for t in answer.transaction_states if answer is not None else ():
             if not self._bad(t.error_code, None, about):
-                return IdState(t.transaction_state, int(t.producer_id), int(t.producer_epoch))
+                return ListedTransaction(t.transaction_state, t.producer_id, t.producer_epoch)
         return None
 
     def ids_of(self, brokers: Iterable[int], producer_id: int) -> dict[str, str] | None:

@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.broker.jars import classpath
+from tests.broker.jars import classpath, numbers
 
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 TOMBSTONE = "Tombstone"
@@ -59,6 +59,6 @@ def markers(version: str, folder: Path) -> Counter[tuple[int, int, str]]:
 
 def _printed(version: str, folder: Path, how: str) -> str:
     files = ",".join(map(str, sorted(folder.glob("*.log"))))
-    main = "org.apache.kafka.tools.DumpLogSegments"
+    main = f"{'org.apache.kafka' if numbers(version) >= (4, 3) else 'kafka'}.tools.DumpLogSegments"
     command = ["java", "-Xmx128m", "-cp", classpath(version, "kafka-tools"), main, how, "--files", files]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout

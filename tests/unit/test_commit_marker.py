@@ -17,8 +17,8 @@ from kafka.errors import KafkaConnectionError, NodeNotReadyError, RequestTimedOu
 from auditor.base.errors import AuditInputError
 from auditor.commands.finish import Journal
 from auditor.connectors.codec.transaction_log import TransactionLogRow
-from auditor.connectors.live.live_cluster import PartitionMetadata, Producer
-from auditor.connectors.live.marker_writer import BrokerLevels, IdState, MarkerCluster, MarkerRequest
+from auditor.connectors.live.live_cluster import ListedTransaction, PartitionMetadata, Producer
+from auditor.connectors.live.marker_writer import BrokerLevels, MarkerCluster, MarkerRequest
 from auditor.pipeline import commit_marker
 from auditor.pipeline.commit_marker import CommittedOpen, IdHistory, MarkerLook, MarkerPlan, decide
 from tests.conftest import ROOT
@@ -61,7 +61,7 @@ def seen(**changes: Any) -> MarkerLook:
         may_write=True,
         history=history(),
         coordinator_end=200,
-        state=IdState("CompleteCommit", PID, 8),
+        state=ListedTransaction("CompleteCommit", PID, 8),
         listed={TID: "CompleteCommit"},
         stable_offset=50,
         producers=(Producer(PID, 7, 12, 1_000, 4, 50), Producer(9, 0, 0, 900, -1, -1)),
@@ -141,9 +141,9 @@ REFUSALS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a forgotten producer": ({}, {"producers": ()}, f"producer id {PID} has this transaction open"),
     "a coordinator epoch from elsewhere": ({}, {"producers": (PRODUCER._replace(coordinator_epoch=10),)},
                                            "coordinator epoch is not too high"),
-    "the id has begun": ({}, {"state": IdState("Ongoing", PID, 8)}, OPEN),
-    "the id was aborted since": ({}, {"state": IdState("CompleteAbort", PID, 9)}, OPEN),
-    "the id has another producer": ({}, {"state": IdState("Empty", PID + 1, 0)}, OPEN),
+    "the id has begun": ({}, {"state": ListedTransaction("Ongoing", PID, 8)}, OPEN),
+    "the id was aborted since": ({}, {"state": ListedTransaction("CompleteAbort", PID, 9)}, OPEN),
+    "the id has another producer": ({}, {"state": ListedTransaction("Empty", PID + 1, 0)}, OPEN),
     "another id has it": ({}, {"listed": {TID: "Empty", "other": "Empty"}}, f"no other id has producer id {PID}"),
     "an edited run, aborted": ({}, {"history": history((COMPLETED, state("CompleteAbort")))}, RECORDED),
     "compacted away": ({}, {"history": history((110, state("CompleteCommit")))}, RECORDED),
@@ -196,7 +196,7 @@ def test_a_reading_that_stops_early_is_unknown() -> None:
 def test_what_was_before_the_decision_does_not_matter() -> None:
     before = history((40, state("CompleteAbort")), PREPARE, COMPLETE, (150, state("Empty", producer_epoch=9)),
                      gaps=((60, 70),), damaged=(30,))  # fmt: skip
-    plan = decide(asked(), seen(history=before, state=IdState("Empty", PID, 9), listed={TID: "Empty"}))
+    plan = decide(asked(), seen(history=before, state=ListedTransaction("Empty", PID, 9), listed={TID: "Empty"}))
     assert (plan.refused, plan.unknown) == ([], [])
 
 
