@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 DONE, REFUSED, NOT_SHOWN = 0, 1, 3  # exit codes; 2 is a usage error
 POLL_S, WRITTEN = 1.0, "NoError"
+RIGHT = "permission: ClusterAction, or Alter (3.8 and newer), on the cluster"
 AGAIN = "It is not sent again: audit again first."
 WORDS = {True: "holds", False: "FAILS", None: "unknown"}
 RISK = (
@@ -78,22 +79,17 @@ def run(args: argparse.Namespace) -> int:
     row = printing.finding_by_fingerprint(results.findings, str(args.fingerprint))
     asked, command = commit_marker.committed_open(row, results.summary), commit_marker.abort_command(row)
     if asked is None or command is not None:
-        return _not_this_case(row, command)
+        said = f"Refused: {row['kind']} is not a transaction that was completed as COMMIT without its marker.\n"
+        if command is not None:
+            said += f"Kafka's own tool ends it as ABORT, under the conditions of the finding:\n  {command}\n"
+        utf8_stdout().write(f"{said}For its steps run: auditor explain {short_fingerprint(row)} --out DIR\n")
+        return REFUSED
     require("kafka")
     from auditor.connectors.live.live_cluster import Budget
     from auditor.connectors.live.marker_writer import MarkerCluster
 
     with MarkerCluster(args.bootstrap_server, live.connection(args)) as cluster:
         return Finishing(args, row, asked, cluster, Budget(args.max_bytes, args.max_rate)).run()
-
-
-def _not_this_case(row: Values, command: str | None) -> int:
-    out = utf8_stdout()
-    out.write(f"Refused: {row['kind']} is not a transaction that was completed as COMMIT without its marker.\n")
-    if command is not None:
-        out.write(f"Kafka's own tool ends it as ABORT, under the conditions of the finding:\n  {command}\n")
-    out.write(f"For the steps of this finding run: auditor explain {short_fingerprint(row)} --out DIR\n")
-    return REFUSED
 
 
 class Finishing:
@@ -161,7 +157,8 @@ class Finishing:
         journal.add("request", commit_marker.as_row(plan))
         answer = self.cluster.send_once(plan.request)
         journal.add("answer", {"answer": answer})
-        self._say(f"Sent once. Answer of broker {plan.request.broker}: {answer}", DONE)
+        needs = f" ({RIGHT})" if "ClusterAuthorization" in answer else ""
+        self._say(f"Sent once. Answer of broker {plan.request.broker}: {answer}{needs}", DONE)
         code, after = self._closed(before, answer)
         journal.add("after", after | {"exit_code": code})
         return self._say(f"{after['result']}\nJournal: {journal.path}", code)

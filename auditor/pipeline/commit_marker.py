@@ -78,20 +78,13 @@ def committed_open(row: Values, summary: Values) -> CommittedOpen | None:
     needed = ("topic", "partition", "offset", "producer_id", "producer_epoch", "transactional_id")
     if any(row.get(name) is None for name in needed) or row.get("kind") != KIND:
         return None
-    evidence, cluster_id = read(FinishEvidence, row["evidence"]), _cluster_of(row, summary)
+    evidence = read(FinishEvidence, row["evidence"])
+    cluster_id = cluster_of(row, {item["log_dir"]: item["cluster_id"] for item in summary["inputs"]})
     return CommittedOpen(
-        **{name: row[name] for name in needed},
-        cluster_id=cluster_id,
-        completed_offset=evidence.get("completed_offset"),
-        unmarked=evidence.get("unmarked_transactions"),
-        last_sequence=evidence.get("last_sequence"),
-        last_timestamp=evidence.get("last_timestamp_ms"),
-        flaws=tuple(_flaws(row, cluster_id)),
-    )
-
-
-def _cluster_of(row: Values, summary: Values) -> str | None:
-    return cluster_of(row, {item["log_dir"]: item["cluster_id"] for item in summary["inputs"]})
+        **{name: row[name] for name in needed}, cluster_id=cluster_id, flaws=tuple(_flaws(row, cluster_id)),
+        completed_offset=evidence.get("completed_offset"), unmarked=evidence.get("unmarked_transactions"),
+        last_sequence=evidence.get("last_sequence"), last_timestamp=evidence.get("last_timestamp_ms"),
+    )  # fmt: skip
 
 
 def _flaws(row: Values, cluster_id: str | None) -> Iterator[str]:
@@ -142,20 +135,6 @@ class MarkerLook:
     problems: Mapping[str, str]
 
 
-class _Asking:
-    # Answers of a cluster, and why there is none.
-    def __init__(self, cluster: MarkerCluster) -> None:
-        self.cluster, self.problems = cluster, dict[str, str]()
-
-    def __call__(self, name: str, needs: str, ask: Callable[[], Answer | None]) -> Answer | None:
-        before = len(self.cluster.failures)
-        answer = ask()
-        if answer is None:
-            why = "; ".join(text for _, text in self.cluster.failures[before:]) or "the cluster does not show it"
-            self.problems[name] = f"{why} (permission: {needs})" if "Authorization" in why else why
-        return answer
-
-
 def look(cluster: MarkerCluster, asked: CommittedOpen, budget: Budget, begin: int | None = None) -> MarkerLook:
     """Ask a cluster for everything that :func:`decide` needs; what may change soonest comes last.
 
@@ -163,7 +142,15 @@ def look(cluster: MarkerCluster, asked: CommittedOpen, budget: Budget, begin: in
     """
     from auditor.connectors.live import live_cluster
 
-    ask = _Asking(cluster)
+    problems: dict[str, str] = {}
+
+    def ask(name: str, needs: str, call: Callable[[], Answer | None]) -> Answer | None:
+        before, answer = len(cluster.failures), call()
+        if answer is None:
+            why = "; ".join(text for _, text in cluster.failures[before:]) or "the cluster does not show it"
+            problems[name] = f"{why} (permission: {needs})" if "Authorization" in why else why
+        return answer
+
     cluster_id, brokers, logs = cluster.metadata()
     place, tid = (asked.topic, asked.partition), asked.transactional_id
     by_name = {log.name: log for log in logs if log.leader >= 0}
@@ -172,7 +159,7 @@ def look(cluster: MarkerCluster, asked: CommittedOpen, budget: Budget, begin: in
     log, coordinator = by_name.get(place), by_name.get(of_id) if of_id else None
     for part in logs:
         if part.leader < 0 and part.name in (place, of_id):
-            ask.problems["stable_offset" if part.name == place else "coordinator_end"] = "it has no leader"
+            problems["stable_offset" if part.name == place else "coordinator_end"] = "it has no leader"
     on_topic, on_states = f"Read on topic {asked.topic}", f"Read on topic {TRANSACTION_STATE}"
     nodes = sorted({part.leader for part in (log, coordinator) if part is not None})
     levels = {node: ask("levels", "", partial(cluster.levels, node)) for node in nodes}
@@ -194,7 +181,7 @@ def look(cluster: MarkerCluster, asked: CommittedOpen, budget: Budget, begin: in
         producers = None if found is None else tuple(sorted(found))
     return MarkerLook(
         cluster_id, log, coordinator, levels, setting_number(least), may, history, end, state, listed,
-        stable, producers, ask.problems,
+        stable, producers, problems,
     )  # fmt: skip
 
 

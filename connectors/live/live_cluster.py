@@ -8,6 +8,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 from kafka.errors import (
@@ -201,16 +202,21 @@ class LiveCluster:
         return answer.cluster_id, sorted(b.node_id for b in answer.brokers), sorted(logs)
 
     def offsets(
-        self, node: int, names: Iterable[Name], spec: int, isolation: int = READ_UNCOMMITTED, replica: int = CONSUMER
-    ) -> dict[Name, int]:
-        """The start (EARLIEST) or end (LATEST) of logs on one broker; READ_COMMITTED: the last stable offset."""
-        make_topic, make_partition = ListOffsetsRequest.ListOffsetsTopic, _OffsetsPartition
+        self, node: int, names: Iterable[Name], spec: int, isolation: int = READ_UNCOMMITTED, replica: int = CONSUMER,
+        leader_epoch: int = -1,
+    ) -> dict[Name, int]:  # fmt: skip
+        """The start (EARLIEST) or end (LATEST) of logs on one broker; READ_COMMITTED: the last stable offset.
+
+        ``leader_epoch``: a failure for a log that the broker does not lead under it; -1: any.
+        """
+        make_topic, least = ListOffsetsRequest.ListOffsetsTopic, 2 if leader_epoch < 0 else 4
+        make_partition = partial(_OffsetsPartition, current_leader_epoch=leader_epoch)
         topics = [
             make_topic(name=topic, partitions=[make_partition(partition_index=p, timestamp=spec) for p in numbers])
             for topic, numbers in _by_topic(names)
         ]
         answer = self._ask(
-            lambda: ListOffsetsRequest(replica_id=replica, isolation_level=isolation, topics=topics, min_version=2),
+            lambda: ListOffsetsRequest(replica_id=replica, isolation_level=isolation, topics=topics, min_version=least),
             node,
             f"the offsets on broker {node}",
         )

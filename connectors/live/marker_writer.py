@@ -12,12 +12,10 @@ from typing import NamedTuple
 from kafka.errors import KafkaError, for_code
 from kafka.protocol.admin import DescribeClusterRequest
 from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListTransactionsRequest
-from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import ApiVersionsRequest
 from kafka.protocol.producer import WriteTxnMarkersRequest
 
 from auditor.connectors.live.live_cluster import (
-    CONSUMER,
     LATEST,
     MALFORMED,
     READ_COMMITTED,
@@ -82,20 +80,8 @@ class MarkerCluster(LiveCluster):
 
     def stable_offset(self, log: PartitionMetadata) -> int | None:
         """The last stable offset at the leader; None unless that broker leads the log under that leader epoch."""
-        of_topic, epoch = ListOffsetsRequest.ListOffsetsTopic, log.leader_epoch
-        part = of_topic.ListOffsetsPartition(
-            partition_index=log.partition, current_leader_epoch=epoch, timestamp=LATEST
-        )
-        topics = [of_topic(name=log.topic, partitions=[part])]
-        make = partial(
-            ListOffsetsRequest, replica_id=CONSUMER, isolation_level=READ_COMMITTED, topics=topics, min_version=4
-        )
-        about = f"the offsets of {log.topic}-{log.partition} on broker {log.leader}"
-        answer = self._ask(make, log.leader, about)
-        for p in (p for t in answer.topics for p in t.partitions) if answer is not None else ():
-            if not self._bad(p.error_code, log.name, about):
-                return int(p.offset)
-        return None
+        offsets = self.offsets(log.leader, [log.name], LATEST, READ_COMMITTED, leader_epoch=log.leader_epoch)
+        return offsets.get(log.name)
 
     def described_id(self, node: int, transactional_id: str) -> ListedTransaction | None:
         """A transactional id at its coordinator; None if that does not show it."""
