@@ -1,4 +1,4 @@
-"""``auditor finish``: write the COMMIT marker that a coordinator left out (KAFKA-20734), if all conditions hold.
+"""``auditor finish``: write the COMMIT marker that a coordinator skipped (KAFKA-20734), if all conditions hold.
 
 The only command that can change a cluster. Without ``--write`` it only looks. It sends one request, once.
 """
@@ -79,10 +79,10 @@ def run(args: argparse.Namespace) -> int:
     row = printing.finding_by_fingerprint(results.findings, str(args.fingerprint))
     asked, command = commit_marker.committed_open(row, results.summary), commit_marker.abort_command(row)
     if asked is None or command is not None:
-        said = f"Refused: {row['kind']} is not a transaction that was completed as COMMIT without its marker.\n"
+        refusal = f"Refused: {row['kind']} is not a transaction that was completed as COMMIT without its marker.\n"
         if command is not None:
-            said += f"Kafka's own tool ends it as ABORT, under the conditions of the finding:\n  {command}\n"
-        utf8_stdout().write(f"{said}For its steps run: auditor explain {short_fingerprint(row)} --out DIR\n")
+            refusal += f"Kafka's own tool ends it as ABORT, under the conditions of the finding:\n  {command}\n"
+        utf8_stdout().write(f"{refusal}For its steps run: auditor explain {short_fingerprint(row)} --out DIR\n")
         return REFUSED
     require("kafka")
     from auditor.connectors.live.live_cluster import Budget
@@ -110,7 +110,7 @@ class Finishing:
             return self._say(_result(plan, code), code)
         if (missing := self._confirmed()) is not None:
             return self._say(f"Refused: {missing}. Nothing was sent.", REFUSED)
-        with Journal(self.args.journal or _file(self.row)) as journal:
+        with FinishJournal(self.args.journal or _file(self.row)) as journal:
             journal.add("before", commit_marker.as_row(plan) | {"finding": self.row["fingerprint"]})
             return self._write(plan, journal)
 
@@ -145,7 +145,7 @@ class Finishing:
                 return f"{given!r} is not {expected}"
         return None
 
-    def _write(self, first: MarkerPlan, journal: Journal) -> int:
+    def _write(self, first: MarkerPlan, journal: FinishJournal) -> int:
         before = commit_marker.leader_now(self.cluster, self.asked)
         plan = self._look(first.begin)
         changes = first.changes(plan) or [_line(condition) for condition in (*plan.refused, *plan.unknown)]
@@ -189,7 +189,7 @@ class Finishing:
         return DONE, seen | {"result": f"Closed by the COMMIT marker at offset {marker[0]}. {lso}"}
 
 
-class Journal:
+class FinishJournal:
     """A new file with a line of JSON for each step, each on disk before the next one. Errors:
     :class:`AuditInputError` for a file that is there, or cannot be made."""
 

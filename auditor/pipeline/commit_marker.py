@@ -177,8 +177,8 @@ def look(cluster: MarkerCluster, asked: CommittedOpen, budget: Budget, begin: in
     listed = ask("listed", f"Describe on transactional id {tid}", lambda: cluster.ids_of(brokers, asked.producer_id))
     if log is not None:
         stable = ask("stable_offset", f"Describe on topic {asked.topic}", lambda: cluster.stable_offset(log))
-        found = ask("producers", on_topic, lambda: cluster.producers(log.leader, [place]).get(place))
-        producers = None if found is None else tuple(sorted(found))
+        active = ask("producers", on_topic, lambda: cluster.producers(log.leader, [place]).get(place))
+        producers = None if active is None else tuple(sorted(active))
     return MarkerLook(
         cluster_id, log, coordinator, levels, setting_number(least), may, history, end, state, listed,
         stable, producers, problems,
@@ -197,68 +197,68 @@ def id_history(
     )
     if start is None or end is None:
         return None
-    at = max(start, start if begin is None else begin)
+    next_offset = max(start, start if begin is None else begin)
     records, gaps, damaged = list[tuple[int, TransactionLogRow]](), list[tuple[int, int]](), list[int]()
     stopped = None
-    for piece in pieces(cluster, log, at, end, budget):
+    for piece in pieces(cluster, log, next_offset, end, budget):
         if isinstance(piece, str):
             stopped = piece
             break
-        at = _take(piece, tid, at, records, gaps, damaged)
-    return IdHistory(tuple(records), tuple(gaps), tuple(damaged), at, stopped)
+        next_offset = _take(piece, tid, next_offset, records, gaps, damaged)
+    return IdHistory(tuple(records), tuple(gaps), tuple(damaged), next_offset, stopped)
 
 
 def pieces(
     cluster: MarkerCluster, log: PartitionMetadata, begin: int, end: int, budget: Budget
 ) -> Iterator[Chunk | str]:
     """Yield the batches of a log from ``begin`` on, below ``end``; at last why reading stopped before, if it did."""
-    at, empty, name = begin, 0, f"{log.topic}-{log.partition}"
-    while at < end:
+    next_offset, empty, name = begin, 0, f"{log.topic}-{log.partition}"
+    while next_offset < end:
         if budget.spent:
             yield "read limit reached (--max-bytes)"
             return
-        answer = cluster.fetch(log, at, MIB)  # and the first batch whole, however large it is
+        answer = cluster.fetch(log, next_offset, MIB)  # and the first batch whole, however large it is
         if answer is None:
             yield "; ".join(text for _, text in cluster.failures[-1:])
             return
         budget.take(len(answer.data))
         empty = 0 if answer.data else empty + 1
         if empty == EMPTY_ANSWERS:
-            yield f"no records at offset {at}"
+            yield f"no records at offset {next_offset}"
             return
-        whole, before = answer.data[: whole_batches(answer.data, end)], at
-        for chunk in read_segment(io.BytesIO(whole), len(whole), file=name, raw=True, offsets=(at, ANY_OFFSET[1])):
+        whole, before = answer.data[: whole_batches(answer.data, end)], next_offset
+        for chunk in read_segment(io.BytesIO(whole), len(whole), file=name, raw=True, offsets=(before, ANY_OFFSET[1])):
             yield chunk
-            at = max([at, *(chunk.batches.last_offset + 1).tolist()])
-        if answer.data and at == before:
-            yield f"no whole batch at offset {at}"
+            next_offset = max([next_offset, *(chunk.batches.last_offset + 1).tolist()])
+        if answer.data and next_offset == before:
+            yield f"no whole batch at offset {next_offset}"
             return
 
 
 def _take(
-    chunk: Chunk, tid: str, at: int, records: list[tuple[int, TransactionLogRow]], gaps: list[tuple[int, int]],
+    chunk: Chunk, tid: str, next_offset: int, records: list[tuple[int, TransactionLogRow]], gaps: list[tuple[int, int]],
     damaged: list[int],
 ) -> int:  # fmt: skip
-    # Add a chunk that begins at offset ``at`` to what was read; return the offset after it.
+    # Add a chunk that begins at ``next_offset`` to what was read; return the offset after it.
     b = chunk.batches
-    damaged += [at] * bool(chunk.errors or chunk.body_errors)
+    damaged += [next_offset] * bool(chunk.errors or chunk.body_errors)
     damaged += b.base_offset[b.flaws & FLAW_CRC != 0].tolist()
     for row, record in records_of(chunk.raw or [], b, file=TRANSACTION_STATE):
         first = int(b.base_offset[row])
         if isinstance(record, DecodeError):
             damaged.append(first)
             continue
-        if record.offset > at:
-            gaps.append((at, record.offset - 1))
-        at = record.offset + 1
+        if record.offset > next_offset:
+            gaps.append((next_offset, record.offset - 1))
+        next_offset = record.offset + 1
         decoded, problem = decode_transaction_log(record.key, record.value)
         if decoded is not None and decoded.transactional_id == tid:
             records.append((record.offset, decoded))
         elif decoded is None and (problem is None or problem.reason != "unknown_key_type"):
             damaged.append(first)
-    after = max([at, *(b.last_offset + 1).tolist()])
-    if after > at:
-        gaps.append((at, after - 1))
+    after = max([next_offset, *(b.last_offset + 1).tolist()])
+    if after > next_offset:
+        gaps.append((next_offset, after - 1))
     return after
 
 
@@ -413,27 +413,28 @@ def _of_transaction(asked: CommittedOpen, seen: MarkerLook) -> list[tuple[int, T
 
 
 def _completed(asked: CommittedOpen, seen: MarkerLook) -> tuple[int, TransactionLogRow] | None:
-    found = _of_transaction(asked, seen)
-    return found[-1] if found and found[-1][1].state == "CompleteCommit" else None
+    records = _of_transaction(asked, seen)
+    return records[-1] if records and records[-1][1].state == "CompleteCommit" else None
 
 
 def _of_decision(
     asked: CommittedOpen, seen: MarkerLook, complete: tuple[int, TransactionLogRow] | None
 ) -> Iterator[FinishCondition]:  # fmt: skip
     history, states, what = seen.history, seen.coordinator, "a record decides COMMIT"
-    found, since = _of_transaction(asked, seen), asked.completed_offset or 0
+    own_records, since = _of_transaction(asked, seen), asked.completed_offset or 0
     if history is None or states is None:
         yield _shown(seen, "history", what, "Fetch", None)
         return
     source = f"Fetch of {TRANSACTION_STATE}-{states.partition} from broker {states.leader}"
-    if history.stopped is not None and not found:
+    if history.stopped is not None and not own_records:
         yield FinishCondition(what, history.stopped, source, None)
         return
-    value, own = "no record of this transaction is left", bool(found) and found[-1][1].producer_id == asked.producer_id
-    if found:
-        value = f"{found[-1][1].state} at offset {since}, producer id {found[-1][1].producer_id}"
+    value, own = "no record of this transaction is left", False
+    for _, row in own_records[-1:]:
+        own = row.producer_id == asked.producer_id
+        value = f"{row.state} at offset {since}, producer id {row.producer_id}"
     yield FinishCondition(what, value, source, complete is not None and own)
-    for offset, row in found[:-1]:
+    for offset, row in own_records[:-1]:
         named = asked.name in (row.partitions or ()) and row.state == "PrepareCommit"
         value = f"{row.state} at offset {offset}{'' if named else ': it does not'}"
         yield FinishCondition("its Prepare record names the partition", value, source, named)
@@ -480,9 +481,9 @@ def leader_now(cluster: MarkerCluster, asked: CommittedOpen) -> LeaderNow | None
     log = next((log for log in cluster.metadata()[2] if log.name == place and log.leader >= 0), None)
     if log is None:
         return None
-    found, end = cluster.producers(log.leader, [place]).get(place), cluster.offsets(log.leader, [place], LATEST)
+    active, end = cluster.producers(log.leader, [place]).get(place), cluster.offsets(log.leader, [place], LATEST)
     stable = cluster.stable_offset(log)
-    return None if found is None or stable is None or place not in end else LeaderNow(log, end[place], stable, found)
+    return None if active is None or stable is None or place not in end else LeaderNow(log, end[place], stable, active)
 
 
 def marker_between(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kafka.errors import KafkaConnectionError, NodeNotReadyError, RequestTimedOutError
 
 from auditor.base.errors import AuditInputError
-from auditor.commands.finish import Journal
+from auditor.commands.finish import FinishJournal
 from auditor.connectors.codec.transaction_log import TransactionLogRow
 from auditor.connectors.live.live_cluster import ListedTransaction, PartitionMetadata, Producer
 from auditor.connectors.live.marker_writer import BrokerLevels, MarkerCluster, MarkerRequest
@@ -295,7 +295,7 @@ def test_the_bytes_of_the_request(version: int) -> None:
 
 def test_a_journal_is_a_new_file_and_keeps_each_step(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
-    with Journal(path) as journal:
+    with FinishJournal(path) as journal:
         journal.add("before", commit_marker.as_row(decide(asked(), seen())))
         (line,) = path.read_text(encoding="utf-8").splitlines()  # on disk before the next step
         row = json.loads(line)
@@ -304,9 +304,9 @@ def test_a_journal_is_a_new_file_and_keeps_each_step(tmp_path: Path) -> None:
         journal.add("request", {})
     assert [json.loads(line)["step"] for line in path.read_text(encoding="utf-8").splitlines()] == ["before", "request"]
     with pytest.raises(AuditInputError, match="give a new --journal"):
-        Journal(path)
+        FinishJournal(path)
     with pytest.raises(AuditInputError, match="cannot create journal"):
-        Journal(tmp_path / "missing" / "journal.jsonl")
+        FinishJournal(tmp_path / "missing" / "journal.jsonl")
 
 
 # It is sent once, and by nothing else.
