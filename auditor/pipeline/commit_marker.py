@@ -302,7 +302,7 @@ class MarkerPlan(NamedTuple):
 
 
 def decide(asked: CommittedOpen, seen: MarkerLook) -> MarkerPlan:
-    """Judge what was seen. Everything must hold; what is missing is unknown, never taken for right."""
+    """Judge what was seen. Everything must hold; what is missing is unknown, never treated as right."""
     complete = _completed(asked, seen)
     conditions = [*_of_run(asked, seen), *_of_leader(seen, asked), *_of_producer(asked, seen), *_of_id(asked, seen),
                   *_of_decision(asked, seen, complete)]  # fmt: skip
@@ -431,8 +431,7 @@ def _of_decision(
         return
     value, own = "no record of this transaction is left", False
     for _, row in own_records[-1:]:
-        own = row.producer_id == asked.producer_id
-        value = f"{row.state} at offset {since}, producer id {row.producer_id}"
+        value, own = f"{row.state} at offset {since}", row.producer_id == asked.producer_id
     yield FinishCondition(what, value, source, complete is not None and own)
     for offset, row in own_records[:-1]:
         named = asked.name in (row.partitions or ()) and row.state == "PrepareCommit"
