@@ -151,9 +151,8 @@ class Finishing:
         changes = first.changes(plan) or [_line(condition) for condition in (*plan.refused, *plan.unknown)]
         if changes or plan.request is None:
             journal.add("refused", commit_marker.as_row(plan) | {"changes": changes})
-            why = "\n  ".join(changes)
-            code = NOT_SHOWN if plan.unknown and not plan.refused else REFUSED
-            return self._say(f"Refused: the second look differs. Nothing was sent.\n  {why}", code)
+            words = "\n  ".join(["Refused: the second look differs. Nothing was sent.", *changes])
+            return self._say(words, NOT_SHOWN if plan.unknown and not plan.refused else REFUSED)
         journal.add("request", commit_marker.as_row(plan))
         answer = self.cluster.send_once(plan.request)
         journal.add("answer", {"answer": answer})

@@ -160,7 +160,8 @@ def look(cluster: MarkerCluster, asked: CommittedOpen, budget: Budget, begin: in
     for part in logs:
         if part.leader < 0 and part.name in (place, of_id):
             problems["stable_offset" if part.name == place else "coordinator_end"] = "it has no leader"
-    on_topic, on_states = f"Read on topic {asked.topic}", f"Read on topic {TRANSACTION_STATE}"
+    on_topic, on_states = (f"Read on topic {topic}" for topic in (asked.topic, TRANSACTION_STATE))
+    on_id = f"Describe on transactional id {tid}"
     nodes = sorted({part.leader for part in (log, coordinator) if part is not None})
     levels = {node: ask("levels", "", partial(cluster.levels, node)) for node in nodes}
     least = history = end = state = stable = producers = may = None
@@ -172,9 +173,8 @@ def look(cluster: MarkerCluster, asked: CommittedOpen, budget: Budget, begin: in
     if coordinator is not None:
         history = ask("history", on_states, lambda: id_history(cluster, coordinator, tid, budget, begin))
         end = ask("coordinator_end", on_states, lambda: cluster.stable_offset(coordinator))
-        needs = f"Describe on transactional id {tid}"
-        state = ask("state", needs, lambda: cluster.described_id(coordinator.leader, tid))
-    listed = ask("listed", f"Describe on transactional id {tid}", lambda: cluster.ids_of(brokers, asked.producer_id))
+        state = ask("state", on_id, lambda: cluster.described_id(coordinator.leader, tid))
+    listed = ask("listed", on_id, lambda: cluster.ids_of(brokers, asked.producer_id))
     if log is not None:
         stable = ask("stable_offset", f"Describe on topic {asked.topic}", lambda: cluster.stable_offset(log))
         active = ask("producers", on_topic, lambda: cluster.producers(log.leader, [place]).get(place))
@@ -431,7 +431,8 @@ def _of_decision(
         return
     value, own = "no record of this transaction is left", False
     for _, row in own_records[-1:]:
-        value, own = f"{row.state} at offset {since}", row.producer_id == asked.producer_id
+        own = row.producer_id == asked.producer_id
+        value = f"{row.state} at offset {since}, producer id {row.producer_id}"
     yield FinishCondition(what, value, source, complete is not None and own)
     for offset, row in own_records[:-1]:
         named = asked.name in (row.partitions or ()) and row.state == "PrepareCommit"
