@@ -60,7 +60,7 @@ test-live: setup ## auditor live against real brokers 2.8 to 4.3: a hang made, f
 test-fleet: setup ## three brokers under load, copied into a store every minute and audited, a hang made on the way (FLEET_ROUNDS=15: a quarter of an hour)
 	@$(WITH_JAVA) FLEET_ROUNDS=$${FLEET_ROUNDS:-15} $(BIN)/python -m pytest -m cluster tests/cluster/test_fleet.py
 
-test-remedies: setup ## real clusters brought into the commonest states, audited, and the remedies carried out as printed (about 6 minutes)
+test-remedies: setup ## real clusters brought into the commonest states, audited, and the remedies carried out as printed (about 20 minutes)
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m "" tests/broker/test_remedies.py
 
 test-frameworks: setup ## real Flink, Kafka Connect and Kafka Streams killed before they commit, audited, restored, their records counted (about 20 minutes)

@@ -326,16 +326,18 @@ def _by_partition(rows: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
     return {row["partition"]: row for row in rows if (row["kind"], row["topic"]) == ("hanging-transaction", PAID)}
 
 
-def _written(finish: Finisher, operator: Operator, row: dict[str, Any], offsets: range, *, strict: bool) -> None:
-    """The marker is written once, and readers get the records, once."""
+def _written(
+    finish: Finisher, operator: Operator, row: dict[str, Any], offsets: range, versions: tuple[int, int]
+) -> None:
+    """The marker is written once, by a request of a version and with a transaction version; readers get the records,
+    once."""
     partition = row["partition"]
     assert not {*offsets} & {*operator.reads(PAID, partition)}
     code, said, journal = finish.write(row)
     assert code == 0, said
     assert [line["step"] for line in journal] == ["before", "request", "answer", "after"]
     assert journal[2]["answer"] == "NoError"
-    assert journal[1]["request"]["version"] == 1 + strict
-    assert journal[1]["request"]["transaction_version"] == 2 * strict
+    assert (journal[1]["request"]["version"], journal[1]["request"]["transaction_version"]) == versions
     marker, commit = journal[3]["marker"]
     assert commit
     assert f"COMMIT marker at offset {marker}" in said
@@ -357,14 +359,15 @@ def _refused(answer: tuple[Any, ...], *reasons: str) -> None:
     assert answer[2:] in ((), (["before", "refused"],))
 
 
-@pytest.mark.parametrize("version", ["4.3.1", "4.4.0"])
+@pytest.mark.parametrize(("version", "level"), [("4.3.1", 2), ("4.4.0", 2), ("4.3.1", 1)])
 def test_a_skipped_commit_is_finished(
-    version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    version: str, level: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both brokers of a topic are killed in turn, and its transactions end meanwhile: no marker is sent
     (KAFKA-20734)."""
+    words = ("--feature", f"transaction.version={level}")
     with (
-        Cluster(version, tmp_path / "cluster", 3, voters=1, heap="256m", **FENCED) as cluster,
+        Cluster(version, tmp_path / "cluster", 3, voters=1, heap="256m", format_words=words, **FENCED) as cluster,
         Driver(cluster) as run,
     ):
         time.sleep(4)
@@ -399,6 +402,7 @@ def test_a_skipped_commit_is_finished(
             assert f"auditor finish ID --bootstrap-server {cluster.servers} --out DIR" in row["remedy"]
             code, said = finish.look(row)
             assert (code, "All conditions hold" in said, "FAILS" in said) == (0, True, False), said
+            assert ("would commit half of it" in said) == (level < 2)
         _refused(finish.look(void), commands(void)[-1])
         _refused(finish.edited(void, lambda row: _as_committed(row, paid)), "CompleteAbort")
         _refused(
@@ -413,7 +417,7 @@ def test_a_skipped_commit_is_finished(
 
         operator.paste(commands(void)[-1])
         for partition, row in ((0, paid), (1, moved)):
-            _written(finish, operator, row, sent[partition], strict=True)
+            _written(finish, operator, row, sent[partition], (2, level))
             more(run, names[partition], PAID, partition)
             run(f"commit {names[partition]}")
         whole = {p: operator.reads(PAID, p) for p in range(4)}
@@ -483,7 +487,7 @@ def test_a_cut_commit_is_finished(
         else:
             _refused(finish.typed(moved, lambda: more(run, "moved", PAID, 1, 1)), "Ongoing", "producer epoch as in")
         run("commit moved")
-        _written(finish, operator, paid, sent[0], strict=False)
+        _written(finish, operator, paid, sent[0], (1, 0))
         more(run, "paid", PAID, 0)
         run("commit paid")
         whole = {p: operator.reads(PAID, p) for p in (0, 1)}
