@@ -153,15 +153,14 @@ def look(cluster: MarkerCluster, asked: CommittedOpen, budget: Budget, begin: in
 
     cluster_id, brokers, logs = cluster.metadata()
     place, tid = (asked.topic, asked.partition), asked.transactional_id
-    by_name = {log.name: log for log in logs if log.leader >= 0}
     count = sum(log.topic == TRANSACTION_STATE for log in logs)
-    of_id = (TRANSACTION_STATE, partition_for(tid, count)) if count else None
-    log, coordinator = by_name.get(place), by_name.get(of_id) if of_id else None
-    for part in logs:
-        if part.leader < 0 and part.name in (place, of_id):
-            problems["stable_offset" if part.name == place else "coordinator_end"] = "it has no leader"
+    of_id, by_name = (TRANSACTION_STATE, partition_for(tid, max(count, 1))), {log.name: log for log in logs}
     on_topic, on_states = (f"Read on topic {topic}" for topic in (asked.topic, TRANSACTION_STATE))
     on_id = f"Describe on transactional id {tid}"
+    log, coordinator = by_name.get(place), by_name.get(of_id)
+    for field, part, needs in (("stable_offset", log, on_topic), ("coordinator_end", coordinator, on_states)):
+        problems[field] = f"not visible (permission: {needs})" if part is None else "it has no leader"
+    log, coordinator = (None if part is None or part.leader < 0 else part for part in (log, coordinator))
     nodes = sorted({part.leader for part in (log, coordinator) if part is not None})
     levels = {node: ask("levels", "", partial(cluster.levels, node)) for node in nodes}
     least = history = end = state = stable = producers = may = None

@@ -10,9 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka.admin import ACL, ACLOperation, ACLPermissionType, KafkaAdminClient, ResourcePattern, ResourceType
 
+from auditor.connectors.live.live_cluster import Budget
+from auditor.connectors.live.marker_writer import MarkerCluster
+from auditor.pipeline.commit_marker import CommittedOpen, decide, look
 from tests.broker.as_printed import DONE, STARTED, Operator, commands, named_alone, of
-from tests.broker.cluster import Cluster, Driver, segment_bytes
+from tests.broker.cluster import CLUSTER_ID, Cluster, Driver, segment_bytes
 from tests.broker.dumped import markers
 from tests.broker.jars import missing_tools
 from tests.broker.left_open import UNVERIFIED, first_transaction, late, stray
@@ -498,3 +502,72 @@ def test_a_cut_commit_is_finished(
         assert {(row["kind"], row["partition"]) for row in operator.audit("after")} == {("hanging-transaction", 2)}
         flip_last_record(cluster, run, "waits")
         _refused(finish.look(waits), "damaged from offset")
+
+
+USER, PASSWORD = "auditor", "reader-secret"
+LOGIN = (
+    'org.apache.kafka.common.security.plain.PlainLoginModule required username="broker" password="broker-secret" '
+    f'user_{USER}="{PASSWORD}";'
+)
+GUARDED = {  # clients of PLAINTEXT may do everything, those of GUARDED what they are granted
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,GUARDED:SASL_PLAINTEXT",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "listener.name.guarded.sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.guarded.plain.sasl.jaas.config": LOGIN,
+}
+# By the condition that needs it: what docs/finish.md asks for, and what is said without it.
+RIGHTS = {
+    "this user may write markers": (ACLOperation.ALTER, ResourceType.CLUSTER, "kafka-cluster",
+                                    "no: needs ClusterAction or (3.8 and newer) Alter on the cluster"),
+    "paid has no open transaction": (ACLOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "paid",
+                                     "(permission: Describe on transactional id paid)"),
+    "a broker leads __transaction_state of the id": (ACLOperation.READ, ResourceType.TOPIC, "__transaction_state",
+                                                     "(permission: Read on topic __transaction_state)"),
+    "enough replicas are in sync": (ACLOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, PAID,
+                                    f"(permission: DescribeConfigs on topic {PAID})"),
+}  # fmt: skip
+
+
+def test_each_missing_permission_is_named(tmp_path: Path) -> None:
+    """Of a transaction that its client committed, so that all but the open transaction is as it has to be."""
+    with (
+        Cluster("4.3.1", tmp_path / "cluster", 1, heap="256m", listeners=("GUARDED",), **GUARDED) as cluster,
+        Driver(cluster) as run,
+    ):
+        run(f"topic {PAID} 1 1")
+        begun(run, "paid", PAID, 0)
+        run("commit paid")
+        admin = KafkaAdminClient(bootstrap_servers=cluster.servers)
+        others = [
+            (ACLOperation.DESCRIBE, ResourceType.CLUSTER, "kafka-cluster"),
+            (ACLOperation.READ, ResourceType.TOPIC, PAID),
+        ]
+        rights = [_right(*of[:3]) for of in (*others, *RIGHTS.values())]
+        admin.create_acls(rights)
+        assert {what: said for what, said in _asked_as_user(cluster).items() if "permission" in said} == {}
+        for what, (*right, said) in RIGHTS.items():
+            admin.delete_acls([_right(*right)])
+            assert said in _asked_as_user(cluster)[what], what
+            admin.create_acls([_right(*right)])
+        admin.delete_acls([_right(*others[1])])  # the topic is not seen at all
+        assert (
+            _asked_as_user(cluster)["a broker leads bank.paid-0"] == f"not visible (permission: Read on topic {PAID})"
+        )
+        admin.close()
+
+
+def _right(operation: ACLOperation, kind: ResourceType, name: str) -> ACL:
+    return ACL(f"User:{USER}", "*", operation, ACLPermissionType.ALLOW, ResourcePattern(kind, name))
+
+
+def _asked_as_user(cluster: Cluster) -> dict[str, str]:
+    """What a user without more rights than granted is told, by condition."""
+    login = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_plain_username": USER,
+             "sasl_plain_password": PASSWORD}  # fmt: skip
+    asked = CommittedOpen(PAID, 0, 0, 0, 0, "paid", CLUSTER_ID, 3, 1, 2, 0, ())
+    time.sleep(2)  # until the broker has the change
+    with MarkerCluster(f"127.0.0.1:{cluster.more_ports[0]['GUARDED']}", login) as connected:
+        plan = decide(asked, look(connected, asked, Budget(1 << 30, 1 << 30)))
+    return {condition.what: condition.value for condition in plan.conditions}
