@@ -93,8 +93,8 @@ class Advice:
 
     ``why``: the reason for the verdict in a sentence; ``side_effects``: the cost of the steps, or of waiting, in
     numbers; ``afterwards``: further sentences, or the advice itself if it has no step. Errors: ValueError for steps
-    that may be taken now although a condition is unconfirmed and no command shows it. Exception: no tool writes a
-    COMMIT marker.
+    that may be taken now although a condition is unconfirmed and no command shows it. Exception: a COMMIT marker, which
+    no step has a command for (``auditor finish`` is among the conditions).
     """
 
     verdict: Verdict
