@@ -597,8 +597,8 @@ DEFECT = policies.SKIPS_MARKERS
 UNTIL_IT_IS_FIXED = (
     f"This recurs whenever a partition has no live leader as a transaction ends ({DEFECT.issue}, brokers "
     f"{DEFECT.releases}). Until a release has the fix, keep replication.factor at 3 and stop one broker at a time. "
-    "Stop it only while no transaction is open in its partitions without another in-sync replica. Watch the "
-    "coordinators' logs for 'likely deleted already and hence can be skipped'"
+    "Stop it only while no transaction is open in its partitions without another in-sync replica. Watch "
+    "coordinator logs for 'likely deleted already and hence can be skipped'"
 )
 
 

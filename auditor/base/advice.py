@@ -93,8 +93,8 @@ class Advice:
 
     ``why``: the reason for the verdict in a sentence; ``side_effects``: the cost of the steps, or of waiting, in
     numbers; ``afterwards``: further sentences, or the advice itself if it has no step. Errors: ValueError for steps
-    that may be taken now although a condition is unconfirmed and no command shows it. Exception: a COMMIT marker, which
-    no step has a command for (``auditor finish`` is among the conditions).
+    that may be taken now although a condition is unconfirmed and no command shows it. Exception: a COMMIT marker,
+    for which no tool of Kafka has a command.
     """
 
     verdict: Verdict
@@ -252,7 +252,7 @@ def joined(parts: Iterable[Piece]) -> str:
 
 def is_command(words: str) -> bool:
     """Return whether a text is a command to paste as it is."""
-    return words.startswith(("kafka-", "auditor finish "))
+    return words.startswith("kafka-")
 
 
 def _conditions(advice: Values) -> Iterator[Piece]:
