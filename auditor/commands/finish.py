@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     if asked is None or command is not None:
         refusal = f"Refused: {row['kind']} is not a transaction that was completed as COMMIT without its marker.\n"
         if command is not None:
-            refusal += f"Kafka's own tool ends it as ABORT, under the conditions of the finding:\n  {command}\n"
+            refusal += f"Kafka's own tool ends it as ABORT, if the finding's conditions hold:\n  {visible(command)}\n"
         utf8_stdout().write(f"{refusal}For its steps run: auditor explain {short_fingerprint(row)} --out DIR\n")
         return REFUSED
     require("kafka")
@@ -99,7 +99,7 @@ class Finishing:
         self, args: argparse.Namespace, row: Values, asked: CommittedOpen, cluster: MarkerCluster, budget: Budget
     ) -> None:
         self.args, self.row, self.asked, self.cluster, self.budget = args, row, asked, cluster, budget
-        self.out = utf8_stdout()
+        self.out, self.name = utf8_stdout(), visible(asked.name)
 
     def run(self) -> int:
         """Look, and with ``--write`` write; return the exit code."""
@@ -123,7 +123,7 @@ class Finishing:
 
     def _print(self, plan: MarkerPlan) -> None:
         tid = visible(self.asked.transactional_id)
-        self.out.write(f"COMMIT marker of {tid} in {self.asked.name}, open since offset {self.asked.offset}\n")
+        self.out.write(f"COMMIT marker of {tid} in {self.name}, open since offset {self.asked.offset}\n")
         self.out.writelines(f"  {_line(condition)}\n" for condition in plan.conditions)
         if plan.request is not None:
             self.out.write(f"Request: {_words(plan.request)}\n")
@@ -131,7 +131,7 @@ class Finishing:
 
     def _confirmed(self) -> str | None:
         # Return what was not confirmed, None if all was.
-        answers = ((self.args.confirm, f"Type {self.asked.name} to write the marker", self.asked.name),
+        answers = ((self.args.confirm, f"Type {self.name} to write the marker", self.asked.name),
                    ("stopped" if self.args.application_stopped else None, "Is the application of "
                     f"{visible(self.asked.transactional_id)} stopped? Type stopped", "stopped"))  # fmt: skip
         for given, question, expected in answers:
@@ -170,9 +170,9 @@ class Finishing:
                 break
             time.sleep(POLL_S)
         if now is None:
-            return NOT_SHOWN, {"result": f"Unknown whether it was written: no leader of {asked.name} answers. {AGAIN}"}
+            return NOT_SHOWN, {"result": f"Unknown whether it was written: no leader of {self.name} answers. {AGAIN}"}
         if now.has_open(asked.producer_id):
-            return REFUSED, {"result": f"Not closed after {self.args.wait} s: {asked.name} has it open. {AGAIN}"}
+            return REFUSED, {"result": f"Not closed after {self.args.wait} s: {self.name} has it open. {AGAIN}"}
         marker = None
         if before is not None:
             marker = commit_marker.marker_between(self.cluster, now, before.end, asked.producer_id, self.budget)
@@ -231,9 +231,9 @@ def _line(condition: FinishCondition) -> str:
 def _words(request: MarkerRequest) -> str:
     of_version = f", transactionVersion {request.transaction_version}" if request.version >= 2 else ""
     return (
-        f"WriteTxnMarkers version {request.version} to broker {request.broker}: {request.topic}-{request.partition}, "
-        f"producerId {request.producer_id}, producerEpoch {request.producer_epoch}, coordinatorEpoch "
-        f"{request.coordinator_epoch}, transactionResult true{of_version}"
+        f"WriteTxnMarkers version {request.version} to broker {request.broker}: {visible(request.topic)}-"
+        f"{request.partition}, producerId {request.producer_id}, producerEpoch {request.producer_epoch}, "
+        f"coordinatorEpoch {request.coordinator_epoch}, transactionResult true{of_version}"
     )
 
 
