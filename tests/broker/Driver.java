@@ -511,6 +511,7 @@ public final class Driver {
                         }
                     }
                     if (transactional && k % abort == 0) {
+                        producer.flush();
                         producer.abortTransaction();
                         book.println("end " + k + " abort");
                     } else if (transactional) {

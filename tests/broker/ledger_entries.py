@@ -175,6 +175,7 @@ def _sums(log: Log, finds: Finds) -> None:
     count["acknowledged"] += sum(e.offset is not None for e in log.book.values())
     count["relied on"] += sum(e.relied_on for e in log.book.values())
     count["unanswered"] += sum(e.offset is None for e in log.book.values())
+    count["aborted"] += sum(e.offset is not None and e.ended == "abort" for e in log.book.values())
     count["unknown end"] += sum(e.offset is not None and e.ended == "unknown" for e in log.book.values())
     count["got"] += len(log.got)
     unknown = set(log.got) - set(log.book)

@@ -136,8 +136,6 @@ class Lab:
             self.cluster.kill(2)
             change()
             return
-        if self.leader() != 2:
-            self.driver("answers")
         self.cluster.kill(3)
         time.sleep(FENCED_S)
         self.cluster.kill(2)

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.broker.jars import classpath
+from tests.broker.jars import classpath, numbers
 
 FILE = re.compile(r"^Dumping (.*)$")
 BATCH = re.compile(
@@ -35,7 +35,7 @@ def stored(version: str, log_dir: Path) -> Stored:
     files = [file for file in sorted(log_dir.glob("*/*.log")) if not file.parent.name.startswith("__")]
     if not files:
         return {}
-    main = "org.apache.kafka.tools.DumpLogSegments"
+    main = f"{'org.apache.kafka' if numbers(version) >= (4, 0) else 'kafka'}.tools.DumpLogSegments"
     command = ["java", "-Xmx256m", "-cp", classpath(version, "kafka-tools"), main, "--print-data-log", "--files"]
     printed = subprocess.run([*command, ",".join(map(str, files))], capture_output=True, text=True, check=True).stdout
     found: Stored = {}
