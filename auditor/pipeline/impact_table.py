@@ -71,6 +71,7 @@ MOST_ROWS = 10_000  # of a log
 MOST_SEARCHES = 20  # ranges of a log whose records are searched for in the rest of it
 NO_COPY = "no replica in the input has them"
 NOT_IN_INPUT = "the partition is not in the input"
+MANY = "it has more producers and transactions than are listed separately"
 UNREAD = "batches of this input cannot be read a second time"
 
 
@@ -219,10 +220,14 @@ class _ImpactReading:
         among = {"on_other_replica": other is not None, "other_log_dir": None if other is None else other.log_dir}
         again = self._again(batches, one)
         for transaction, rows in self._parted(holder, batches, several=one.row["groups"] != []):
+            if lost and transaction is not None and transaction["marker_offset"] >= 0 and not transaction["commit"]:
+                continue  # aborted: consumers never got them
             some = batches.take(rows)
             first, last = max(one.first, int(some.base_offset.min())), min(one.last, int(some.last_offset.max()))
             row = bare | among | self._of_batches(holder, some, one, transaction)
             row |= {"first_offset": first, "last_offset": last}
+            if one.row["groups"] == [] and len(np.unique(some.producer_id)) > 1:
+                row["undecided"] = MANY
             if again is not None:
                 row["sent_again"] = whole = bool(again.whole[rows].all())
                 row["sent_again_offset"] = again.first if whole else None

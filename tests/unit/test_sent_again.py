@@ -22,7 +22,7 @@ def columns(batches: list[Batch], base: int) -> dict[str, np.ndarray]:
     """Batches one behind the other from an offset on."""
     rows = []
     for producer_id, epoch, sequence, records in batches:
-        rows.append((base, base + records - 1, producer_id, epoch, sequence, 1, 2))
+        rows.append((base, base + records - 1, producer_id, epoch, sequence, 1, 2, base))
         base += records
     return {name: np.array([row[k] for row in rows], np.int64) for k, name in enumerate(READ)}
 
