@@ -71,6 +71,7 @@ MOST_ROWS = 10_000  # of a log
 MOST_SEARCHES = 20  # ranges of a log whose records are searched for in the rest of it
 NO_COPY = "no replica in the input has them"
 NOT_IN_INPUT = "the partition is not in the input"
+ONLY_DECIDED = "only the coordinator's log shows its transaction, without the number of its records"
 MANY = "it has more producers and transactions than are listed separately"
 UNREAD = "batches of this input cannot be read a second time"
 
@@ -134,8 +135,11 @@ def _known(f: Finding) -> Fields:
         row["undecided"] = f"{evidence['summed']} findings between these offsets: {evidence.get('listed_by', '')}"
         return row | {"first_offset": evidence["first_offset"], "last_offset": evidence["last_offset"]}
     if not f.ranges and f.group_id is None:
-        sequence = read(SequenceEvidence, f.evidence).get("expected")
-        row |= {"records": evidence.get("missing_records"), "first_sequence": sequence, "sent_again": False}
+        row |= {"records": evidence.get("missing_records"), "sent_again": False}
+        if "transaction_key" in evidence:  # only its coordinator's log shows it
+            row |= {"transaction": evidence["transaction_key"], "undecided": ONLY_DECIDED}
+        else:
+            row["first_sequence"] = read(SequenceEvidence, f.evidence).get("expected")
         row |= {"producer_id": f.producer_id, "producer_epoch": f.producer_epoch}
     return row
 

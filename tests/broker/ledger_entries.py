@@ -1,7 +1,8 @@
 """What producers wrote down and consumers got, compared with the rows of ``impact``.
 
-Which records a row names is read from what DumpLogSegments prints of the replica that the row names; where no replica has
-them, from the offsets that the producers were told; where they have no offset, from the sequence numbers around them.
+Which records a row names is read from what DumpLogSegments prints of the replica that the row names. Where no replica
+has them, it is read from the offsets that the producers were told. Where they have no offset, it is read from the
+sequence numbers around them, or from the transactions in ``__transaction_state``.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.broker.stored_records import Stored, StoredRecord
+from tests.broker.dumped import StateRecord, Stored, StoredRecord
 
 At = tuple[str, int]  # topic and partition
 Row = dict[str, Any]
@@ -65,6 +66,28 @@ def entries(file: Path) -> dict[tuple[int, int], Entry]:
     return found
 
 
+def committed(
+    states: list[list[StateRecord]], books: dict[str, dict[tuple[int, int], Entry]]
+) -> dict[str, tuple[str, int]]:
+    """Which transaction of which ledger has which key in the table ``transactions``: the k-th COMMIT of an id is the
+    k-th that its producer was told. Of an id with an unknown end none."""
+    found: dict[str, tuple[str, int]] = {}
+    for name, book in books.items():
+        ends = {entry.transaction: entry.ended for entry in book.values()}
+        if "unknown" in ends.values():
+            continue
+        told = iter(sorted(number for number, end in ends.items() if end == "commit"))
+        began = -1
+        for record in (r for records in states for r in records if r.transactional_id == name):
+            if record.state == "Ongoing" and began < 0:
+                began = record.offset
+            elif record.state.startswith("Complete"):
+                if record.state == "CompleteCommit":
+                    found[f"{record.producer_id}:{began}"] = (name, next(told))
+                began = -1
+    return found
+
+
 @dataclass
 class Log:
     """One partition. ``names``: value of each entry; ``got``: values that a read_committed consumer got, in order."""
@@ -75,10 +98,14 @@ class Log:
     end: int  # the last stable offset, as the consumer saw it
     leader: str
     replicas: dict[str, list[StoredRecord]]
+    transactions: dict[str, tuple[str, int]]
 
     def named(self, row: Row) -> list[str] | None:
         """The values that a row names; None if nothing tells which."""
         first, last = row["first_offset"], row["last_offset"]
+        if row["kind"] == "missing-marker":
+            owner, number = self.transactions[row["transaction"]]
+            return [n for n, e in self.book.items() if e.transaction == number and n.startswith(f"{owner}.")]
         if first is None:
             return self._between(row)
         producer = (row["producer_id"], row["producer_epoch"]) if row["producer_id"] is not None else (-1, None)
@@ -131,9 +158,10 @@ def logs(
     got: dict[At, tuple[list[list[Any]], list[list[Any]]]],
     leaders: dict[At, int],
     stores: dict[str, Stored],
+    transactions: dict[str, tuple[str, int]],
 ) -> Iterator[Log]:
     """Each partition with the ledgers of it."""
-    for at, (seen, everything) in got.items():
+    for at, (seen, _) in got.items():
         book = {
             f"{name}.{p}.{number}": entry
             for name, entries_of in books.items()
@@ -143,7 +171,7 @@ def logs(
         visible = {offset for offset, _ in seen}
         end = max(visible, default=-1) + 1 if visible else 0
         replicas = {log_dir: of.get(at, []) for log_dir, of in stores.items()}
-        yield Log(at, book, [v for _, v in seen], end, f"broker-{leaders[at]}", replicas)
+        yield Log(at, book, [v for _, v in seen], end, f"broker-{leaders[at]}", replicas, transactions)
 
 
 def compared(
@@ -152,12 +180,13 @@ def compared(
     got: dict[At, tuple[list[list[Any]], list[list[Any]]]],
     leaders: dict[At, int],
     stores: dict[str, Stored],
+    transactions: dict[str, tuple[str, int]],
     rows: list[Row],
     findings: list[Row],
 ) -> Finds:
     """Compare; see the module."""
     finds = Finds()
-    for log in logs(topics, books, got, leaders, stores):
+    for log in logs(topics, books, got, leaders, stores, transactions):
         mine = [row for row in rows if (row["topic"], row["partition"]) == log.at]
         blocked = any(
             (f["topic"], f["partition"]) == log.at and f["outcome"] in ("blocked", "unreadable") for f in findings

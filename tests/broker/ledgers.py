@@ -1,8 +1,9 @@
-"""Producers that write down each acknowledgement, against brokers that lose records; what ``auditor impact`` lists of it.
+"""Producers that record each acknowledgement, against brokers that lose records, and what ``auditor impact`` lists.
 
-``python -m tests.broker.ledgers SCRATCH [NUMBER...]`` makes the cluster runs of :data:`RUNS` (all, or some by their number)
-and prints a line of JSON for each, then their sums. Ten ledgers a run: five kinds of producers (:data:`PRODUCERS`), two
-partitions each. The shares of faults were fixed before the first run.
+``python -m tests.broker.ledgers SCRATCH [NUMBER...]`` makes the cluster runs of :data:`RUNS` (all, or some by number).
+It prints a line of JSON for each, then their sums. ``--again`` audits and compares what an earlier call left. Each run
+has ten ledgers: five kinds of producers (:data:`PRODUCERS`), two partitions each. The shares of faults were set before
+the first run.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.broker.cluster import Cluster, Driver
-from tests.broker.ledger_entries import Entry, Finds, compared, entries
-from tests.broker.stored_records import Stored, stored
+from tests.broker.dumped import Stored, state_records, stored
+from tests.broker.ledger_entries import Entry, Finds, committed, compared, entries
 
 
 class Run(NamedTuple):
-    """A cluster run. ``fault``: a function below. ``away``: the former leader stays down; else it comes back and follows.
-    ``lone``: one replica, and the directories are audited as the fault left them. ``shared``: all producers write to one
-    topic; else each to its own."""
+    """A cluster run. ``fault``: a function below. ``away``: the replica that lost stays down; else it returns and
+    follows. ``lone``: one replica, and the directories are audited as the fault left them. ``shared``: all producers
+    write to one topic; else each to its own."""
 
     version: str
     fault: str
@@ -207,14 +208,13 @@ def looked_at(number: int, folder: Path) -> Finds:
     run, copy = RUNS[number], folder / "copy"
     code, rows, findings = impact_of(copy, folder / "audit")
     (folder / "impact.json").write_text("\n".join(map(json.dumps, rows)))
-    stores: dict[str, Stored] = {
-        f"broker-{broker}": stored(run.version, copy / f"broker-{broker}") for broker in (2, 3)
-    }
+    stores: dict[str, Stored] = {f"broker-{broker}": stored(NEW, copy / f"broker-{broker}") for broker in (2, 3)}
     lab = Lab(run, None, None, folder, number)  # type: ignore[arg-type]
     books: dict[str, dict[tuple[int, int], Entry]] = {name: entries(folder / f"{name}.ledger") for name in PRODUCERS}
     got = {(topic, p): (seen, rest) for topic, p, seen, rest in json.loads((folder / "got.json").read_text())}
     leaders = {(topic, p): broker for topic, p, broker in json.loads((folder / "leaders.json").read_text())}
-    finds = compared(lab.topics, books, got, leaders, stores, rows, findings)
+    states = [state_records(NEW, copy / "broker-1" / f"__transaction_state-{k}") for k in range(3)]
+    finds = compared(lab.topics, books, got, leaders, stores, committed(states, books), rows, findings)
     if (code == 1) != bool(rows):
         finds.wrong.append(f"exit code {code} with {len(rows)} rows")
     return finds
