@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -150,7 +149,7 @@ def rows_of(
     replicas: list[ReplicaFacts],
     cluster: Cluster,
 ) -> Iterator[tuple[str, Fields]]:
-    """Yield the rows about one log, times in ms. ``keys_of``: of each of the leader's transactions its key."""
+    """Yield the rows about one log, times in ms. ``keys_of``: of each transaction of a log's leader its key."""
     place = replicas[0].join_key, replicas[0].topic, replicas[0].partition
     if (ranges := asked.get(place)) is None or not isinstance(cluster, ReadCluster):
         return
@@ -183,11 +182,12 @@ class _ImpactReading:
         self.log, self.cluster = log, cluster
         self.by_dir = {replica.log_dir: replica for replica in log.replicas}
         self.keys_of = keys_of
+        self.keys: dict[str, Sequence[str | None]] = {}  # of each replica's transactions, by log directory
         self.searches = 0
         self.positions = cluster.positions.get((log.topic, log.partition), ())
 
     def rows(self, ranges: Sequence[ImpactedRange]) -> Iterator[Fields]:
-        """Yield the rows of ranges; records without offsets last, and not where other rows have their sequences."""
+        """Yield the rows of ranges; records without offsets last, and not where other rows have them."""
         made: dict[tuple[object, ...], Fields] = {}
         for number, one in enumerate(ranges):
             if len(made) >= MOST_ROWS:
@@ -198,7 +198,10 @@ class _ImpactReading:
                 name = tuple(row.get(n) for n in ("outcome", "log_dir", "first_offset", "last_offset", "producer_id"))
                 made.setdefault(name, row)
         yield from made.values()
+        named = {row.get("transaction") for row in made.values()} - {None}
         for one in ranges:
+            if one.row.get("transaction") in named:
+                continue
             if one.first < 0 and not any(_has(row, one.row) for row in made.values()):
                 yield self._named(self.by_dir.get(one.row["log_dir"] or "", self.log.leader), one.row)
 
@@ -298,15 +301,12 @@ class _ImpactReading:
         return row | self._origin(name) | {"transaction": self._key(replica, transaction)}
 
     def _key(self, replica: ReplicaFacts, transaction: np.void) -> str | None:
-        if replica is not self.log.leader:
-            return None
+        if replica.log_dir not in self.keys:
+            alone = self.log if replica is self.log.leader else LogView([replica], self.cluster)
+            self.keys[replica.log_dir] = self.keys_of(alone)
         t = replica.transactions
         same = (t["producer_id"] == transaction["producer_id"]) & (t["first_offset"] == transaction["first_offset"])
-        return self._keys[int(np.flatnonzero(same)[0])]
-
-    @cached_property
-    def _keys(self) -> Sequence[str | None]:
-        return self.keys_of(self.log)
+        return self.keys[replica.log_dir][int(np.flatnonzero(same)[0])]
 
     def _times(self, replica: ReplicaFacts, some: BatchColumns, one: ImpactedRange) -> Fields:
         stamps = some.max_timestamp[some.max_timestamp >= 0]

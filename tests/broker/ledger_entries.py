@@ -230,6 +230,7 @@ def _missing(log: Log, rows: list[Row], blocked: bool, finds: Finds) -> None:
             finds.wrong.append(f"{place}: {row['records']} records, {len(names)} by the dump")
         false = [name for name in names if name in seen and row["sent_again"] is not True]
         count["rows"] += 1
+        count["named twice"] += len(listed.keys() & set(names))
         count["false"] += len(false)
         if false:
             kinds = Counter(name.split(".")[0] for name in false)
