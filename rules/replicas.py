@@ -65,11 +65,11 @@ def replica_divergence(log: LogView) -> Iterator[Finding]:
     Can be wrong: compacted regions differ legally and are not compared (the evidence has the first compared offset). It
     does not prove that acknowledged records were lost, since a checkpoint is only a lower bound of committed records.
     If all later elections were clean by the metadata, these are uncommitted records of a crashed leader (then a
-    warning), unless a follower has them and the same leader was elected again (then its disk lost them). Clients with
-    acks=1 do not wait for the commit: records without a producer id may have been acknowledged (likely lost). Batches
-    whose producer id, epoch and sequences, or bytes without a producer id, are later in the leader's log were re-sent
-    by their producers. If all of them were, or a coordinator's records were never committed, no records are lost (then
-    an info).
+    warning). They are lost if a follower has them and the same leader was elected again, since its disk then lost them.
+    Clients with acks=1 do not wait for the commit: records without a producer id may have been acknowledged (likely
+    lost). Batches were re-sent if the leader's log has their producer id, epoch and sequences later on, or the same
+    bytes without a producer id. If all of them were, or a coordinator's records were never committed, no records are
+    lost (then an info).
     What to do: keep the losing replica before its broker starts, since the start truncates it; read its records with
     kafka-dump-log.sh and re-send those that the finding lists as not re-sent. If two replicas of one lineage differ,
     find out which one is right. Copy the other one to a safe place, and re-fetch it while the right one is in the ISR.

@@ -75,8 +75,8 @@ def sent_again(ours: Columns, theirs: Iterable[Columns]) -> SentAgain:
         their_spans = _spans(rows, selected, groups)
         touched = _touches(their_spans[1], their_spans[2], _runs(spans[1], spans[2]))
         if touched.any():
-            at = int(rows["base_offset"][their_spans[0][touched]].min())
-            first = at if first < 0 else min(first, at)
+            numbered_from = int(rows["base_offset"][their_spans[0][touched]].min())
+            first = numbered_from if first < 0 else min(first, numbered_from)
         runs = _runs(np.append(runs.first, their_spans[1]), np.append(runs.last, their_spans[2]))
         if same[plain].all() and _within(spans[1], spans[2], runs).all():
             break
