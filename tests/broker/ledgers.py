@@ -189,7 +189,8 @@ def made(number: int, folder: Path) -> Finds:
         driver("stop")
         leaders = {at: 2 if run.lone else int(driver(f"leader {at[0]} {at[1]}")) for at in lab.partitions()}
         running = list(cluster.jvms)
-        cluster.stop()
+        for broker in sorted(running, reverse=True):  # the controller last: the others ask it before they stop
+            cluster.stop_one(broker)
         cluster.copy(copy)
         for broker in [*running, *([2] if run.lone else [])]:
             cluster.start(broker)
@@ -197,7 +198,6 @@ def made(number: int, folder: Path) -> Finds:
             cluster.await_port(broker)
         time.sleep(FENCED_S + 20 * run.lone)  # until coordinators have ended what was open
         got, all_stored = lab.got("read_committed"), lab.got("read_uncommitted")
-        cluster.stop()
     (folder / "got.json").write_text(json.dumps([[*at, seen, all_stored[at]] for at, seen in got.items()]))
     (folder / "leaders.json").write_text(json.dumps([[*at, broker] for at, broker in leaders.items()]))
     return looked_at(number, folder)
