@@ -13,7 +13,7 @@ from auditor.base.transactional_ids import sent_again
 from auditor.base.words import plural
 from auditor.evidence.cluster_clocks import at_least_ms, beyond_ms, is_after
 from auditor.evidence.horizons import cleaned, lost_about, whole_from
-from auditor.facts.coordinator_history import TransactionWindow
+from auditor.facts.coordinator_history import TransactionWindow, transaction_key
 from auditor.facts.events import EventKind
 from auditor.facts.replica_facts import once
 from auditor.model import policies
@@ -89,6 +89,7 @@ NOT_YET = "{log} has no markers of {count} completed transactions: its files may
     when={
         "info": "while it may be in flight, or if a later marker ended its data as decided",
         "at_risk": "if none of its data is open",
+        "lost": "if none of its data is open after a COMMIT decision",
     },
     together=in_flight(NOT_YET),
 )
@@ -195,6 +196,7 @@ def _missing(log: LogView, window: TransactionWindow, between: tuple[int, int]) 
     newer = unseen and not len(closed(log))  # perhaps: no broker's clock says when this log began
     rival = row is None and log.topic in log.cluster.incarnations.rivals
     decision = "COMMIT" if prepare.commit else "ABORT"
+    lost = row is None and prepare.commit and not (in_flight or newer or rival)
     return log.finding(
         "info" if clocks else "critical",
         f"The coordinator {PAST_TENSE[decision]} {window.transactional_id}, but {log.name} has no {decision} marker"
@@ -216,10 +218,11 @@ def _missing(log: LogView, window: TransactionWindow, between: tuple[int, int]) 
             "between": between,
             "decided": iso(prepare.time),
             **({"confidence": "undecidable", "missing": CLOCKS} if clocks else {}),
+            **({"transaction_key": transaction_key(window.producer_id, window.first.offset)} if window.first else {}),
         },
         if_true="critical" if clocks else None,
         doubt=in_flight or newer or rival,
-        outcome="at_risk" if row is None else "blocked",
+        outcome="lost" if lost else "at_risk" if row is None else "blocked",
         advice=None if row is None else blocking.advise(log, opened[0]),
     )
 
@@ -784,9 +787,12 @@ def _single_holes(log: LogView) -> np.ndarray:
 def of_the_defect(log: LogView, windows: Iterable[TransactionWindow]) -> Fields | None:
     """Return evidence that the coordinator completed one of these while the partition had no leader (KAFKA-20734).
 
-    None where it did not. Brokers with the defect do so instead of waiting for a leader.
+    None where it did not, or an unclean election may have lost the marker. Brokers with the defect do so instead of
+    waiting for a leader.
     """
     history = log.cluster.coordinator
+    if any(not e.clean and not e.only_its_own_tail for e in log.cluster.elected(log.topic, log.partition)):
+        return None
     for window in windows:
         done = window.complete
         broker = None if history is None or done is None else history.brokers.get(done.partition)

@@ -11,6 +11,7 @@ from auditor.base.advice import Advice, Step, Verdict, check, shown
 from auditor.base.at_rest import Fields
 from auditor.base.evidence_keys import MissingRangeEvidence, read
 from auditor.base.words import plural
+from auditor.evidence.horizons import Missing
 from auditor.facts.batch_headers import COMPARED
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.catalogue.registry import rule
@@ -20,7 +21,7 @@ from auditor.rules.lib.replica_pairs import Gap, Pair, row_of, watermark
 from auditor.rules.lib.replica_pairs import pairs as replica_pairs
 from auditor.rules.resolution.finding_limits import ENTRIES
 from auditor.rules.resolution.resolve import by_cause, logs_of
-from auditor.rules.seen.cluster_view import METADATA_TOPIC
+from auditor.rules.seen.cluster_view import METADATA_TOPIC, Election
 from auditor.rules.seen.view import Finding, LogView
 
 # Replicas of one log on several brokers that differ.
@@ -45,6 +46,7 @@ def _lineage(replica: ReplicaFacts) -> list[list[int]]:
     "replica-divergence",
     when={
         "warning": "for uncommitted records of a crashed leader after a clean election",
+        "lost": "also in a warning, if clients without producer ids wrote some of them",
         "info": "if it is one batch under two leader epochs, or no records are lost",
     },
 )
@@ -63,9 +65,11 @@ def replica_divergence(log: LogView) -> Iterator[Finding]:
     Can be wrong: compacted regions differ legally and are not compared (the evidence has the first compared offset). It
     does not prove that acknowledged records were lost, since a checkpoint is only a lower bound of committed records.
     If all later elections were clean by the metadata, these are uncommitted records of a crashed leader (then a
-    warning). Batches whose producer id, epoch and sequences are later in the leader's log were re-sent by their
-    producers. If all of them were, or a coordinator's records were never committed, no records are lost (then an info).
-    Batches without sequences prove nothing.
+    warning). They are lost if a follower has them and the same leader was elected again, since its disk then lost them.
+    Clients with acks=1 do not wait for the commit: records without a producer id may have been acknowledged (likely
+    lost). Batches were re-sent if the leader's log has their producer id, epoch and sequences later on, or the same
+    bytes without a producer id. If all of them were, or a coordinator's records were never committed, no records are
+    lost (then an info).
     What to do: keep the losing replica before its broker starts, since the start truncates it; read its records with
     kafka-dump-log.sh and re-send those that the finding lists as not re-sent. If two replicas of one lineage differ,
     find out which one is right. Copy the other one to a safe place, and re-fetch it while the right one is in the ISR.
@@ -81,10 +85,17 @@ def _severity(log: LogView, pair: Pair, lost: Fields | None) -> str:
     since = [e for e in log.cluster.elected(log.topic, log.partition) if e.leader_epoch > pair.lost_epoch]
     elected = bool(since) and min(e.leader_epoch for e in since) <= _epoch_at(log, pair)
     below = pair.forked_at < 0 or pair.forked_at > pair.first_offset
-    committed = not elected or below or not all(e.clean for e in since)
+    committed = not elected or below or not all(e.clean for e in since) or _lost_by_its_leader(log, pair, since)
     if lost is not None and (lost["all_sent_again"] or (never_visible(log) and not committed)):
         return "info"
     return "critical" if committed else "warning"
+
+
+def _lost_by_its_leader(log: LogView, pair: Pair, since: list[Election]) -> bool:
+    # The same broker was elected again, without records that this follower had fetched from it.
+    leader = log.cluster.led(log.topic, log.partition, pair.lost_epoch)
+    again = min(since, key=lambda e: e.leader_epoch).leader
+    return leader == again and leader not in (None, pair.replica.broker_id)
 
 
 def _epoch_at(log: LogView, pair: Pair) -> int:
@@ -102,6 +113,9 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
     same = fields == ["partition_leader_epoch"] and pair.divergent == 1  # damaged on one, or sent again
     lost = lost_of(log, pair) if pair.forked_at == first and not same else None
     severity = _severity(log, pair, lost)
+    unnumbered = lost.pop("unnumbered") if lost is not None else []  # clients with acks=1 may have had an answer
+    acked = severity == "warning" and unnumbered != []
+    ranges = None if lost is None else lost.pop("ranges")
     differ = f"they differ in {', '.join(fields)}" if fields else "the leader's batch there is unreadable"
     why = (
         f"{ONE_BATCH} {ours['partition_leader_epoch']} and {theirs['partition_leader_epoch']}"
@@ -111,6 +125,7 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
         else f"under leader epochs {ours['partition_leader_epoch']} and "
         f"{theirs.get('partition_leader_epoch', _epoch_at(log, pair))}: offsets {first} to {lost['last_offset']}"
         f"{' at least' if pair.until is not None else ''}{_what_became(pair, lost, severity)}"
+        f"{', but clients with acks=1 may have got an acknowledgement' if acked else ''}"
     )
     return log.finding(
         severity,
@@ -123,6 +138,7 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
         producer_epoch=ours["producer_epoch"] if ours["producer_id"] >= 0 else None,
         time_ms=ours["max_timestamp"],
         doubt=same,
+        outcome="lost" if acked else "",
         **_place(replica, ours),
         evidence={
             "found": {name: ours[name] for name in COMPARED},
@@ -139,7 +155,8 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
             "common_prefix_ends_at": first,
             "high_watermark": pair.high,
             "lost": lost,
-            "ranges": np.stack(pair.apart, axis=1)[:ENTRIES].tolist() if lost is None else lost.pop("ranges"),
+            "ranges": unnumbered if acked else ranges or np.stack(pair.apart, axis=1)[:ENTRIES].tolist(),
+            **({"confidence": Missing.LIKELY} if acked else {}),
             "compared_from": pair.low,
             **({} if pair.until is None else {"compared_until": pair.until}),
             "leader_epochs": {"this_copy": _lineage(replica), "leader_copy": _lineage(leader)},

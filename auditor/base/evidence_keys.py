@@ -69,6 +69,7 @@ class Evidence(TypedDict, total=False):
     first_offset: int | None
     last_offset: int | None
     listed_by: str
+    transaction_key: str
 
 
 # The keys that most kinds have are columns of the table ``findings``, numbers or texts; others are in its map.

@@ -56,6 +56,14 @@ STAMP = np.dtype([("producer_id", "i8"), ("epoch", "i4"), ("time", "i8")])  # of
 Source = tuple[CoordinatorLog, np.ndarray]  # a log, and which of its ids count there
 
 
+def transaction_key(producer_id: int, offset: int) -> str:
+    """Name a transaction by its first record in the coordinator's log.
+
+    Its start time is not unique: a fast broker begins two of one producer in a millisecond.
+    """
+    return f"{producer_id}:{offset}"
+
+
 @dataclass(slots=True)
 class TransactionWindow:
     """One transaction of an id, from its first Ongoing record to its Complete record, as far as the log shows it.

@@ -29,7 +29,7 @@ from auditor.connectors.schema import (
 )
 from auditor.evidence.which_copy import OneCopy
 from auditor.facts.arrow_codec import Codec
-from auditor.facts.coordinator_history import Transactions, first_rows, transactions
+from auditor.facts.coordinator_history import Transactions, first_rows, transaction_key, transactions
 from auditor.facts.coordinator_log import EMPTY, ONGOING, STATES, Columns, CoordinatorLog
 from auditor.facts.events import PLACE, EventKind, events_of
 from auditor.facts.packed import PackedRows
@@ -371,11 +371,6 @@ def keys_of(log: LogView) -> list[str | None]:
 def begun_at(log: LogView) -> np.ndarray:
     """Return when each transaction of the leader replica began by the coordinator's clock, ms; -1 where unknown."""
     return np.append(naming(log).rows["begun"], -1)[windows_of_rows(log)]
-
-
-def transaction_key(producer_id: int, offset: int) -> str:
-    """Name a transaction. Its start time is not unique: a fast broker begins two of one producer in a millisecond."""
-    return f"{producer_id}:{offset}"
 
 
 def shares(log: LogView) -> Iterator[tuple[int, Share]]:

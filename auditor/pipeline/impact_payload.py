@@ -14,7 +14,7 @@ from auditor.base.at_rest import Values
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.records import records_of
-from auditor.pipeline.impact_table import data_in
+from auditor.pipeline.impact_table import MANY, data_in
 from auditor.replay.reading import lag_counts
 from auditor.replay.task import ReplicaTask
 from auditor.rules.lib.lost_batches import joined_spans
@@ -26,7 +26,7 @@ Span = tuple[int, int]  # first and last offset
 
 
 class PayloadRange(NamedTuple):
-    """Offsets of a replica to read. ``producer_id``: only records of this producer; None: of all."""
+    """Offsets of a replica to read. ``producer_id``: only records of this producer; -1: of none; None: all records."""
 
     task: ReplicaTask
     first: int
@@ -42,8 +42,10 @@ def payload_lines(audit: Audited, rows: Iterable[Values]) -> Iterator[str]:
     spans: dict[tuple[str, str, int, int | None], list[Span]] = defaultdict(list)
     for row in rows:
         if row["outcome"] in ("lost", "hidden") and row.get("records") is not None and row["first_offset"] is not None:
-            producer_id = row["producer_id"] if row["outcome"] == "hidden" else None
-            place = row["log_dir"], row["topic"], row["partition"], producer_id
+            none = None if row["undecided"] == MANY else -1
+            producer_id = none if row["producer_id"] is None else row["producer_id"]
+            holder = row["other_log_dir"] if row["outcome"] == "lost" else row["log_dir"]
+            place = holder or row["log_dir"], row["topic"], row["partition"], producer_id
             spans[place].append((row["first_offset"], row["last_offset"]))
     of_replica = {
         (t.replica.log_dir, t.replica.topic or "", t.replica.partition or 0): t

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -71,6 +70,8 @@ MOST_ROWS = 10_000  # of a log
 MOST_SEARCHES = 20  # ranges of a log whose records are searched for in the rest of it
 NO_COPY = "no replica in the input has them"
 NOT_IN_INPUT = "the partition is not in the input"
+ONLY_DECIDED = "only the coordinator's log shows its transaction, without the number of its records"
+MANY = "it has more producers and transactions than are listed separately"
 UNREAD = "batches of this input cannot be read a second time"
 
 
@@ -133,8 +134,11 @@ def _known(f: Finding) -> Fields:
         row["undecided"] = f"{evidence['summed']} findings between these offsets: {evidence.get('listed_by', '')}"
         return row | {"first_offset": evidence["first_offset"], "last_offset": evidence["last_offset"]}
     if not f.ranges and f.group_id is None:
-        sequence = read(SequenceEvidence, f.evidence).get("expected")
-        row |= {"records": evidence.get("missing_records"), "first_sequence": sequence, "sent_again": False}
+        row |= {"records": evidence.get("missing_records"), "sent_again": False}
+        if "transaction_key" in evidence:  # only its coordinator's log shows it
+            row |= {"transaction": evidence["transaction_key"], "undecided": ONLY_DECIDED}
+        else:
+            row["first_sequence"] = read(SequenceEvidence, f.evidence).get("expected")
         row |= {"producer_id": f.producer_id, "producer_epoch": f.producer_epoch}
     return row
 
@@ -145,7 +149,7 @@ def rows_of(
     replicas: list[ReplicaFacts],
     cluster: Cluster,
 ) -> Iterator[tuple[str, Fields]]:
-    """Yield the rows about one log, times in ms. ``keys_of``: of each of the leader's transactions its key."""
+    """Yield the rows about one log, times in ms. ``keys_of``: of each transaction of a log's leader its key."""
     place = replicas[0].join_key, replicas[0].topic, replicas[0].partition
     if (ranges := asked.get(place)) is None or not isinstance(cluster, ReadCluster):
         return
@@ -178,11 +182,12 @@ class _ImpactReading:
         self.log, self.cluster = log, cluster
         self.by_dir = {replica.log_dir: replica for replica in log.replicas}
         self.keys_of = keys_of
+        self.keys: dict[str, Sequence[str | None]] = {}  # of each replica's transactions, by log directory
         self.searches = 0
         self.positions = cluster.positions.get((log.topic, log.partition), ())
 
     def rows(self, ranges: Sequence[ImpactedRange]) -> Iterator[Fields]:
-        """Yield the rows of ranges; records without offsets last, and not where other rows have their sequences."""
+        """Yield the rows of ranges; records without offsets last, and not where other rows have them."""
         made: dict[tuple[object, ...], Fields] = {}
         for number, one in enumerate(ranges):
             if len(made) >= MOST_ROWS:
@@ -193,7 +198,10 @@ class _ImpactReading:
                 name = tuple(row.get(n) for n in ("outcome", "log_dir", "first_offset", "last_offset", "producer_id"))
                 made.setdefault(name, row)
         yield from made.values()
+        named = {row.get("transaction") for row in made.values()} - {None}
         for one in ranges:
+            if one.row.get("transaction") in named:
+                continue
             if one.first < 0 and not any(_has(row, one.row) for row in made.values()):
                 yield self._named(self.by_dir.get(one.row["log_dir"] or "", self.log.leader), one.row)
 
@@ -219,10 +227,14 @@ class _ImpactReading:
         among = {"on_other_replica": other is not None, "other_log_dir": None if other is None else other.log_dir}
         again = self._again(batches, one)
         for transaction, rows in self._parted(holder, batches, several=one.row["groups"] != []):
+            if lost and transaction is not None and transaction["marker_offset"] >= 0 and not transaction["commit"]:
+                continue  # aborted: consumers never got them
             some = batches.take(rows)
             first, last = max(one.first, int(some.base_offset.min())), min(one.last, int(some.last_offset.max()))
             row = bare | among | self._of_batches(holder, some, one, transaction)
             row |= {"first_offset": first, "last_offset": last}
+            if one.row["groups"] == [] and len(np.unique(some.producer_id)) > 1:
+                row["undecided"] = MANY
             if again is not None:
                 row["sent_again"] = whole = bool(again.whole[rows].all())
                 row["sent_again_offset"] = again.first if whole else None
@@ -289,15 +301,12 @@ class _ImpactReading:
         return row | self._origin(name) | {"transaction": self._key(replica, transaction)}
 
     def _key(self, replica: ReplicaFacts, transaction: np.void) -> str | None:
-        if replica is not self.log.leader:
-            return None
+        if replica.log_dir not in self.keys:
+            alone = self.log if replica is self.log.leader else LogView([replica], self.cluster)
+            self.keys[replica.log_dir] = self.keys_of(alone)
         t = replica.transactions
         same = (t["producer_id"] == transaction["producer_id"]) & (t["first_offset"] == transaction["first_offset"])
-        return self._keys[int(np.flatnonzero(same)[0])]
-
-    @cached_property
-    def _keys(self) -> Sequence[str | None]:
-        return self.keys_of(self.log)
+        return self.keys[replica.log_dir][int(np.flatnonzero(same)[0])]
 
     def _times(self, replica: ReplicaFacts, some: BatchColumns, one: ImpactedRange) -> Fields:
         stamps = some.max_timestamp[some.max_timestamp >= 0]

@@ -324,7 +324,7 @@ _ROWS = (
             family="coordinator", blocks=Blocks.READERS, hold=Hold.PREPARED, decided=True, time=True,
             needs=(Need.TRANSACTION_STATE,),
             evidence=(OpenTransactionEvidence, PartitionsEvidence)),
-        row("missing-marker",                       "missing-or-pending-marker",     "critical info",               "blocked at_risk",
+        row("missing-marker",                       "missing-or-pending-marker",     "critical info",               "blocked at_risk lost",
             ABANDONED, OPEN_AT_ITS_COORDINATOR,
             By(("split-decision", "marker-contradicts-decision"), same_decision),
             By(("epoch-regression", "marker-without-decision"), marker_instead_of_it), family="cross-checks",

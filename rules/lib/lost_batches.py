@@ -19,11 +19,12 @@ from auditor.rules.seen.view import LogView, iso
 
 # Batches of one replica that another one has too, further on: their producers sent them again.
 #
-# A producer id, an epoch and a sequence number identify a record of a partition. Batches without sequence numbers prove
-# nothing, nor do topics whose writers use none. Source: KIP-98, ProducerStateManager.
+# A producer id, an epoch and a sequence number identify a record of a partition. A client without sequence numbers
+# repeats the same bytes, and so the same checksum with the same times: that finds its batch again. A batch without
+# either that is not found proves nothing. Source: KIP-98, ProducerStateManager; Sender.reenqueueBatch.
 
 
-READ = ("base_offset", "last_offset", "producer_id", "producer_epoch", "base_sequence", "crc_ok", "magic")
+READ = ("base_offset", "last_offset", "producer_id", "producer_epoch", "base_sequence", "crc_ok", "magic", "crc")
 MOST_READ = 500_000  # batches of the other replica that are searched: retries come within minutes
 
 
@@ -47,7 +48,7 @@ class _Runs(NamedTuple):
 
 
 def sent_again(ours: Columns, theirs: Iterable[Columns]) -> SentAgain:
-    """Find which records of data batches (columns :data:`READ`) the other replica has too.
+    """Find which records of data batches (columns :data:`READ`) the other replica has too, by number or same bytes.
 
     ``theirs``: its batches from where both diverge, in pieces, read only as far as needed. Cost: sorting the batches of
     the same producers.
@@ -56,24 +57,30 @@ def sent_again(ours: Columns, theirs: Iterable[Columns]) -> SentAgain:
     groups = np.unique(_pairs(ours)[numbered])
     spans = _spans(ours, np.flatnonzero(numbered), groups)
     begins = int(ours["base_offset"].min()) if len(numbered) else 0
+    plain, same = _unnumbered(ours), np.zeros(len(numbered), bool)
     runs, first, read = _Runs(*(np.empty(0, np.int64),) * 2), -1, 0
     for rows in theirs:
-        if not len(groups) or read > MOST_READ:
+        if not (len(groups) or plain.any()) or read > MOST_READ:
             break
         read += len(rows["base_offset"])
+        there = _unnumbered(rows)
+        new = plain & ~same & np.isin(_bytes_of(ours), _bytes_of(rows)[there])
+        if first < 0 and new.any():
+            first = int(rows["base_offset"][there & np.isin(_bytes_of(rows), _bytes_of(ours)[new])].min())
+        same |= new
         near = rows["base_offset"] < begins + SEQUENCES  # further on the same number is another record's
         selected = np.flatnonzero(near & _numbered(rows) & np.isin(_pairs(rows), groups))
         if not len(selected):
             continue
         their_spans = _spans(rows, selected, groups)
         touched = _touches(their_spans[1], their_spans[2], _runs(spans[1], spans[2]))
-        if first < 0 and touched.any():
-            first = int(rows["base_offset"][their_spans[0][touched]].min())
+        if touched.any():
+            numbered_from = int(rows["base_offset"][their_spans[0][touched]].min())
+            first = numbered_from if first < 0 else min(first, numbered_from)
         runs = _runs(np.append(runs.first, their_spans[1]), np.append(runs.last, their_spans[2]))
-        if _within(spans[1], spans[2], runs).all():
+        if same[plain].all() and _within(spans[1], spans[2], runs).all():
             break
-    whole = np.zeros(len(numbered), bool)
-    whole[np.flatnonzero(numbered)] = True
+    whole = numbered | same
     whole[spans[0][~_within(spans[1], spans[2], runs)]] = False
     return SentAgain(whole, joined_spans(_missing(ours, whole, spans, runs)), first)
 
@@ -82,6 +89,15 @@ def _numbered(rows: Columns) -> np.ndarray:
     # Only batches with a valid checksum are what was written.
     numbered = (rows["producer_id"] >= 0) & (rows["base_sequence"] >= 0) & (rows["magic"] == 2)
     return numbered & (rows["crc_ok"] != 0)
+
+
+def _unnumbered(rows: Columns) -> np.ndarray:
+    return (rows["producer_id"] < 0) & (rows["magic"] == 2) & (rows["crc_ok"] != 0)
+
+
+def _bytes_of(rows: Columns) -> np.ndarray:
+    # The checksum covers all but offset and leader epoch; the count of offsets makes it longer.
+    return rows["crc"].astype(np.int64) << 31 | (rows["last_offset"] - rows["base_offset"]).astype(np.int64)
 
 
 def _pairs(rows: Columns) -> np.ndarray:
@@ -176,8 +192,8 @@ END_OF_LOG = ("truncated", "zero_filled")  # a batch that breaks off was never a
 def lost_of(log: LogView, pair: Pair) -> Fields | None:
     """Describe a replica's records outside the leader's lineage, and the part that was not re-sent.
 
-    Offsets, batches, times, producers and their transactions, and ``not_sent_again``. None where batches have to be
-    read again and cannot.
+    Offsets, batches, times, producers and their transactions, and ``not_sent_again``; of these without a producer id
+    ``unnumbered``, as ranges of a finding. None where batches have to be read again and cannot.
     """
     names = (*READ, "attributes", "max_timestamp")
     none = {name: np.empty(0, np.int64) for name in names}
@@ -211,13 +227,17 @@ def _sent_again(log: LogView, pair: Pair, ours: Columns) -> Fields:
     markers = ours["attributes"] & CONTROL != 0
     left_markers = ours["base_offset"][markers & ~_markers_sent_again(pair, ours)]
     theirs = batches_of(log, pair.leader).above(pair.forked_at, None, READ) if log.has_sequences else ()
-    again = sent_again({name: column[~markers] for name, column in ours.items()}, theirs)
+    data = {name: column[~markers] for name, column in ours.items()}
+    again = sent_again(data, theirs)
+    plain = ~again.whole & (data["producer_id"] < 0)
+    without = joined_spans(list(zip(*(data[n][plain].tolist() for n in ("base_offset", "last_offset")), strict=True)))
     all_seen = pair.until is None and not pair.undecided and not batches_of(log, pair.replica).errors
     return {
         "sent_again": int(again.whole.sum()) + int(markers.sum()) - len(left_markers),
         "sent_again_from": again.first if again.first >= 0 else None,
         "not_sent_again": [list(span) for span in again.missing[:TOP]],
         "ranges": [list(span) for span in again.missing],
+        "unnumbered": [[first, last, -1] for first, last in without],
         "records_not_sent_again": sum(last - first + 1 for first, last in again.missing),
         "markers_not_sent_again": left_markers[:TOP].tolist(),
         "all_sent_again": bool(

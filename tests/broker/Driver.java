@@ -1,5 +1,6 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.io.PrintWriter;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -111,6 +112,7 @@ public final class Driver {
             case "kill": producers.remove(a.get(1)).close(Duration.ZERO); return "";
             case "close": producers.remove(a.get(1)).close(); return "";
             case "load": return start(o, () -> load(a.get(1), a.get(2), Integer.parseInt(a.get(3)), o));
+            case "ledger": return start(o, () -> ledger(a.get(1), a.get(2), Integer.parseInt(a.get(3)), o));
             case "copy": return start(o, () -> copy(a.get(1), a.get(2), a.get(3), Integer.parseInt(a.get(4)), o));
             case "consume": return start(o, () -> consume(a.get(1), a.get(2), Integer.parseInt(a.get(3)), o));
             case "share-take": return shareTake(a.get(1), a.get(2), Integer.parseInt(a.get(3)), o);
@@ -201,12 +203,12 @@ public final class Driver {
     }
 
     private String topic(String name, String parts, String copies, Map<String, String> o) throws Exception {
-        String on = o.remove("on"); // the one broker that gets all partitions
+        String on = o.remove("on"); // the brokers that get all partitions, "2,3"; the first one leads
         NewTopic topic = new NewTopic(name, Integer.parseInt(parts), Short.parseShort(copies));
         if (on != null) {
             Map<Integer, List<Integer>> brokers = new HashMap<>();
             for (int k = 0; k < topic.numPartitions(); k++) {
-                brokers.put(k, List.of(Integer.valueOf(on)));
+                brokers.put(k, numbers(on));
             }
             topic = new NewTopic(name, brokers);
         }
@@ -230,12 +232,16 @@ public final class Driver {
 
     /** To other brokers, "2,3". */
     private String reassign(String topic, int partition, String brokers) throws Exception {
-        List<Integer> targets = new ArrayList<>();
-        for (String broker : brokers.split(",")) {
-            targets.add(Integer.valueOf(broker));
-        }
         return done(admin.alterPartitionReassignments(Map.of(new TopicPartition(topic, partition),
-            Optional.of(new NewPartitionReassignment(targets)))).all());
+            Optional.of(new NewPartitionReassignment(numbers(brokers))))).all());
+    }
+
+    private static List<Integer> numbers(String brokers) {
+        List<Integer> all = new ArrayList<>();
+        for (String broker : brokers.split(",")) {
+            all.add(Integer.valueOf(broker));
+        }
+        return all;
     }
 
     /** An offset committed from outside, as tools do. */
@@ -294,7 +300,8 @@ public final class Driver {
     }
 
     /** The offsets that a consumer gets of a partition, up to the end that it may see now, or what is stored there with
-     *  show=values: from its start, or with group=ID from where that group goes on; its ways as options with a dot. */
+     *  show=values, or OFFSET:VALUE with show=both: from its start, or with group=ID from where that group goes on; its
+     *  ways as options with a dot. */
     private String read(String topic, int partition, String isolation, Map<String, String> o) {
         TopicPartition at = new TopicPartition(topic, partition);
         Map<String, String> own = new HashMap<>(Map.of("isolation.level", isolation, "enable.auto.commit", "false"));
@@ -317,8 +324,11 @@ public final class Driver {
             }
             long end = consumer.endOffsets(List.of(at)).get(at);
             while (consumer.position(at) < end) {
-                consumer.poll(Duration.ofMillis(200)).forEach(r -> got.add(
-                    "values".equals(o.get("show")) ? new String(r.value()) : String.valueOf(r.offset())));
+                consumer.poll(Duration.ofMillis(200)).forEach(r -> {
+                    String value = o.containsKey("show") ? new String(r.value()) : "";
+                    got.add("values".equals(o.get("show")) ? value
+                        : "both".equals(o.get("show")) ? r.offset() + ":" + value : String.valueOf(r.offset()));
+                });
             }
         }
         return String.join(" ", got);
@@ -452,6 +462,92 @@ public final class Driver {
             Thread.sleep(pause);
         }
         producer.close(o.containsKey("leave") ? Duration.ZERO : Duration.ofSeconds(5));
+    }
+
+    /**
+     * ledger name topic ms file=F: sends NAME.PARTITION.NUMBER to parts=N partitions, n=records to each, pauses for
+     * pause=ms, and so on. It writes to F, a line each: "sent P N T" (T: the transaction, 0 for none), "ack P N OFFSET",
+     * "fail P N ERROR" and "end T commit|abort|unknown". id=ID: in transactions, of which abort=every is aborted. As
+     * applications do, it aborts what has failed, and begins again as the same id where that fails.
+     */
+    private void ledger(String name, String topic, int ms, Map<String, String> o) throws Exception {
+        Map<String, String> own = new HashMap<>();
+        o.forEach((k, v) -> {
+            if (k.contains(".") || k.equals("acks")) {
+                own.put(k, v);
+            }
+        });
+        boolean transactional = o.containsKey("id");
+        if (transactional) {
+            own.put("transactional.id", o.get("id"));
+        }
+        int parts = Integer.parseInt(o.getOrDefault("parts", "1"));
+        int each = Integer.parseInt(o.getOrDefault("n", "3"));
+        int abort = Integer.parseInt(o.getOrDefault("abort", "1000000"));
+        int pause = Integer.parseInt(o.getOrDefault("pause", "40"));
+        long end = System.currentTimeMillis() + ms;
+        int number = 0;
+        KafkaProducer<byte[], byte[]> producer = null;
+        try (PrintWriter book = new PrintWriter(o.get("file"))) {
+            for (int k = 1; goesOn(end); k++) {
+                try {
+                    if (producer == null) {
+                        producer = make(own);
+                        if (transactional) {
+                            producer.initTransactions();
+                        }
+                    }
+                    if (transactional) {
+                        producer.beginTransaction();
+                    }
+                    for (int i = 0; i < each; i++, number++) {
+                        for (int p = 0; p < parts; p++) {
+                            String entry = p + " " + number;
+                            book.println("sent " + entry + " " + (transactional ? k : 0));
+                            byte[] value = (name + "." + p + "." + number).getBytes();
+                            producer.send(new ProducerRecord<>(topic, p, null, value), (at, e) ->
+                                book.println(e == null ? "ack " + entry + " " + at.offset()
+                                    : "fail " + entry + " " + e.getClass().getSimpleName()));
+                        }
+                    }
+                    if (transactional && k % abort == 0) {
+                        producer.flush();
+                        producer.abortTransaction();
+                        book.println("end " + k + " abort");
+                    } else if (transactional) {
+                        producer.commitTransaction();
+                        book.println("end " + k + " commit");
+                    }
+                } catch (Exception e) {
+                    System.err.println(name + ": " + e);
+                    number += each;
+                    producer = aborted(producer, k, transactional, book);
+                }
+                Thread.sleep(pause);
+            }
+            if (producer != null) {
+                producer.close(Duration.ofSeconds(30));
+            }
+        }
+    }
+
+    /** The producer, if what it had open could be aborted. */
+    private static KafkaProducer<byte[], byte[]> aborted(KafkaProducer<byte[], byte[]> producer, int k,
+                                                         boolean transactional, PrintWriter book) {
+        if (producer == null) {
+            return null;
+        }
+        try {
+            if (transactional) {
+                producer.abortTransaction();
+                book.println("end " + k + " abort");
+                return producer;
+            }
+        } catch (Exception e) {
+            book.println("end " + k + " unknown");
+        }
+        producer.close(Duration.ZERO);
+        return null;
     }
 
     /**

@@ -1,4 +1,4 @@
-"""What Kafka's own DumpLogSegments prints of segments: records of ``__transaction_state``, markers of transactions."""
+"""What Kafka's own DumpLogSegments prints of segments: records, those of ``__transaction_state``, markers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.broker.jars import classpath, numbers
 
@@ -17,6 +18,13 @@ RECORD = re.compile(r"^\| offset: (\d+) .* key: (\{.*?\}\}) payload: (.*)$", re.
 MARKER = re.compile(
     r"^baseOffset: \d+ .* producerId: (\d+) producerEpoch: (\d+) .* isControl: true .*\n.* endTxnMarker: (\w+) ", re.M
 )
+
+FILE = re.compile(r"^Dumping (.*)$")
+BATCH = re.compile(
+    r"^baseOffset: (\d+) lastOffset: (\d+) .* producerId: (-?\d+) producerEpoch: (-?\d+) .*"
+    r"isTransactional: (\w+) isControl: (\w+)"
+)
+DATA = re.compile(r"^\| offset: (\d+) .* sequence: (-?\d+) .*payload: (\S+)$")
 
 
 @dataclass(frozen=True)
@@ -35,7 +43,7 @@ class StateRecord:
 def state_records(version: str, folder: Path) -> list[StateRecord]:
     """All records of a partition of ``__transaction_state``."""
     found = []
-    for offset, key, value in RECORD.findall(_printed(version, folder, "--transaction-log-decoder")):
+    for offset, key, value in RECORD.findall(_printed(version, _segments(folder), "--transaction-log-decoder")):
         name = json.loads(key)["data"]["transactionalId"]
         if not value.startswith("{"):
             found.append(StateRecord(int(offset), name, TOMBSTONE))
@@ -53,12 +61,49 @@ def state_records(version: str, folder: Path) -> list[StateRecord]:
 
 def markers(version: str, folder: Path) -> Counter[tuple[int, int, str]]:
     """How many markers a partition has of each producer id, epoch and result (``COMMIT``, ``ABORT``)."""
-    printed = _printed(version, folder, "--deep-iteration")
+    printed = _printed(version, _segments(folder), "--deep-iteration")
     return Counter((int(producer), int(epoch), result) for producer, epoch, result in MARKER.findall(printed))
 
 
-def _printed(version: str, folder: Path, how: str) -> str:
-    files = ",".join(map(str, sorted(folder.glob("*.log"))))
+class StoredRecord(NamedTuple):
+    """A data record of a log."""
+
+    offset: int
+    producer_id: int
+    epoch: int
+    sequence: int
+    value: str
+
+
+Stored = dict[tuple[str, int], list[StoredRecord]]  # records in log order, by topic and partition
+
+
+def stored(version: str, log_dir: Path) -> Stored:
+    """The data records of each partition of a log directory that is not internal."""
+    files = [file for file in sorted(log_dir.glob("*/*.log")) if not file.parent.name.startswith("__")]
+    if not files:
+        return {}
+    printed = _printed(version, files, "--print-data-log")
+    found: Stored = {}
+    at, batch, control = ("", 0), (-1, -1), False
+    for line in printed.splitlines():
+        if (named := FILE.match(line)) is not None:
+            topic, _, partition = Path(named[1]).parent.name.rpartition("-")
+            at = topic, int(partition)
+            found.setdefault(at, [])
+        elif (head := BATCH.match(line)) is not None:
+            batch, control = (int(head[3]), int(head[4])), head[6] == "true"
+        elif not control and (one := DATA.match(line)) is not None:
+            found[at].append(StoredRecord(int(one[1]), *batch, int(one[2]), one[3]))
+    return found
+
+
+def _segments(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.log"))
+
+
+def _printed(version: str, files: list[Path], how: str) -> str:
     main = f"{'org.apache.kafka' if numbers(version) >= (4, 3) else 'kafka'}.tools.DumpLogSegments"
-    command = ["java", "-Xmx128m", "-cp", classpath(version, "kafka-tools"), main, how, "--files", files]
+    named = ",".join(map(str, files))
+    command = ["java", "-Xmx256m", "-cp", classpath(version, "kafka-tools"), main, how, "--files", named]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout

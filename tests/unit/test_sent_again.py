@@ -22,7 +22,7 @@ def columns(batches: list[Batch], base: int) -> dict[str, np.ndarray]:
     """Batches one behind the other from an offset on."""
     rows = []
     for producer_id, epoch, sequence, records in batches:
-        rows.append((base, base + records - 1, producer_id, epoch, sequence, 1, 2))
+        rows.append((base, base + records - 1, producer_id, epoch, sequence, 1, 2, base))
         base += records
     return {name: np.array([row[k] for row in rows], np.int64) for k, name in enumerate(READ)}
 
@@ -59,6 +59,17 @@ def test_batches_without_a_sequence_prove_nothing(name: str, value: int, side: i
     assert sent_again(both[0], both[1:]).missing == []
     both[side][name][:] = value
     assert sent_again(both[0], both[1:]).missing == [(10, 12)]
+
+
+def test_the_same_bytes_without_a_producer_id_were_sent_again() -> None:
+    """A client without numbers repeats its batch as it is; other bytes, or a damaged batch, are another one."""
+    ours, theirs = columns([(-1, -1, -1, 3), (-1, -1, -1, 2)], 10), columns([(-1, -1, -1, 3), (-1, -1, -1, 2)], 50)
+    assert sent_again(ours, [theirs]).missing == [(10, 14)]
+    theirs["crc"] = ours["crc"]
+    found = sent_again(ours, [theirs])
+    assert (found.missing, found.first, found.whole.tolist()) == ([], 50, [True, True])
+    theirs["crc_ok"][0] = 0
+    assert sent_again(ours, [theirs]).missing == [(10, 12)]
 
 
 def test_a_number_that_comes_again_behind_all_numbers_is_another_record() -> None:
