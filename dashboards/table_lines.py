@@ -366,3 +366,50 @@ def impact_card(section: Values | None) -> ImpactCard:
         for row in rows[:MAX_ROWS]
     ]
     return ImpactCard(section.get("outcomes") or {}, lines, section.get("left_out", 0) + len(rows) - len(lines))
+
+
+# ``auditor rehearse``, and its section of the page.
+
+
+REHEARSAL_SHOWN = 50  # risks of a broker
+RISK_TEXTS = {
+    "start_fails": "it would not start again",
+    "quorum_lost": "no majority of controllers",
+    "offline": "partitions without leader",
+    "marker_skipped": "transactions that may hang",
+    "unclean_election": "unclean elections",
+    "below_min_isr": "partitions below min.insync.replicas",
+    "coordinator_offline": "ids without coordinator",
+    "transaction_waits": "transactions that cannot end",
+    "start_loses": "losses at the start",
+    "recovery_cuts": "logs cut by recovery",
+    "one_copy": "partitions with one copy",
+    "one_rack": "partitions in one rack",
+    "already_offline": "partitions already without leader",
+    "not_running": "it is not up",
+}
+
+
+def rehearsal_lines(row: Values, every: bool) -> Iterator[str]:
+    """Yield the answer of ``auditor rehearse``: of each broker the first risks above info, or, with ``every``, all."""
+
+    def shown(risks: Sequence[Values]) -> Sequence[Values]:
+        return risks if every else [risk for risk in risks if _matters(risk)][:REHEARSAL_SHOWN]
+
+    return _lines("rehearsal.txt.j2", row=row, shown=shown)
+
+
+def _matters(risk: Values) -> bool:
+    return risk["severity"] != "info" or risk["risk"] == "unknown"
+
+
+def rehearsal_card(section: Values | None) -> list[PartitionLine]:
+    """Return a line per broker and way to stop that has risks; ``section``: the summary's ``rehearsal``."""
+    return [
+        PartitionLine(
+            f"Broker {row['broker_id']} {'killed' if row['how'] == 'kill' else 'stopped'}",
+            "; ".join(f"{RISK_TEXTS.get(risk, risk)}: {number(count)}" for risk, count in row["risks"].items()),
+        )
+        for row in (section or {}).get("brokers", ())
+        if row["risks"]
+    ][:MAX_ROWS]

@@ -44,6 +44,7 @@ GOOD: dict[str, Row] = {
     "cleaner": {"dirty_ratio": 0.5, "stands": "due"},
     "blocked": {"standing": "waiting", "accepted": False},
     "impact": {"first_offset": 1, "last_offset": 2},
+    "rehearsal": {"risk": "leader_moves", "from_leader": 1, "to_leader": 2},
     "verdicts": {"base_offset": 1, "last_offset": 2, "error": "DUPLICATE"},
 }  # fmt: skip
 # What a log holds that breaks a check and no other: changes to the good row, one for each row.
@@ -139,6 +140,7 @@ BREAKS: dict[str, dict[str, list[Row]]] = {
         "counted_in_part": [{"records": 3, "bytes": 9}],
         "other_transaction": [{"transaction": "1:2"}],
     },
+    "rehearsal": {"moved_nowhere": [{"to_leader": 1}]},
     "blocked": {
         "blocked": [{"standing": "overdue"}],
         "unknown": [{"standing": "unknown"}],

@@ -173,7 +173,7 @@ def test_the_audit_of_a_cluster_is_published_as_ever_and_sends_its_alerts(
     assert status == int(any(f["severity"] in ("error", "critical") for f in found))
     assert json.loads((tmp_path / "summary.json").read_text())["live"]["brokers"] == [1]
     read = {path.name: pq.read_table(path) for path in (tmp_path / "tables").iterdir()}
-    assert set(read) == {*schema.DECODED, *derived_tables.OF_FACTS, "findings", "blocked", "impact"}
+    assert set(read) == {*schema.DECODED, *derived_tables.OF_FACTS, "findings", "blocked", "impact", "rehearsal"}
     assert read["batches"].column("base_offset").to_pylist() == [0, 10, 13]
     assert read["findings"].num_rows == len(found)
 
