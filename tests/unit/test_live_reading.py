@@ -21,6 +21,7 @@ from auditor.connectors.live.client_properties import CONNECTION_OPTIONS
 from auditor.connectors.live.live_cluster import (
     EARLIEST,
     TOPIC,
+    BrokerFeatures,
     Budget,
     FetchedBatches,
     ListedTransaction,
@@ -28,6 +29,7 @@ from auditor.connectors.live.live_cluster import (
     Name,
     PartitionMetadata,
     Producer,
+    QuorumState,
 )
 from auditor.dashboards.finding_groups import Printing
 from auditor.facts.replica_facts import ReplicaFacts
@@ -132,6 +134,18 @@ class OneLog:
 
     def fetch(self, log: PartitionMetadata, offset: int, most: int) -> FetchedBatches:
         return FetchedBatches(self.data, 16, 16)
+
+    def racks(self) -> tuple[dict[int, str | None], int]:
+        return {1: None}, 1
+
+    def quorum(self) -> QuorumState | None:
+        return None
+
+    def features(self, node: int) -> BrokerFeatures:
+        return BrokerFeatures({}, {})
+
+    def groups(self, brokers: list[int]) -> list[str]:
+        return []
 
 
 @pytest.mark.parametrize(
