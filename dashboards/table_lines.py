@@ -372,22 +372,6 @@ def impact_card(section: Values | None) -> ImpactCard:
 
 
 REHEARSAL_SHOWN = 50  # risks of a broker
-RISK_TEXTS = {
-    "start_fails": "it would not start again",
-    "quorum_lost": "no majority of controllers",
-    "offline": "partitions without leader",
-    "marker_skipped": "transactions that may hang",
-    "unclean_election": "unclean elections",
-    "below_min_isr": "partitions below min.insync.replicas",
-    "coordinator_offline": "ids without coordinator",
-    "transaction_waits": "transactions that cannot end",
-    "start_loses": "losses at the start",
-    "recovery_cuts": "logs cut by recovery",
-    "one_copy": "partitions with one copy",
-    "one_rack": "partitions in one rack",
-    "already_offline": "partitions already without leader",
-    "not_running": "it is not up",
-}
 
 
 def rehearsal_lines(row: Values, every: bool) -> Iterator[str]:
@@ -408,7 +392,7 @@ def rehearsal_card(section: Values | None) -> list[PartitionLine]:
     return [
         PartitionLine(
             f"Broker {row['broker_id']} {'killed' if row['how'] == 'kill' else 'stopped'}",
-            "; ".join(f"{RISK_TEXTS.get(risk, risk)}: {number(count)}" for risk, count in row["risks"].items()),
+            "; ".join(f"{risk.replace('_', ' ')}: {number(count)}" for risk, count in row["risks"].items()),
         )
         for row in (section or {}).get("brokers", ())
         if row["risks"]

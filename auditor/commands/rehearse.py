@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from auditor import running
 from auditor.base.at_rest import Fields
-from auditor.base.errors import AuditInputError
+from auditor.base.errors import AuditInputError, require
 from auditor.base.words import SEVERITIES, duration
 from auditor.commands import live
 from auditor.commands.arguments import add_remote, examples, utf8_stdout
+from auditor.commands.dashboard import period
 from auditor.model.policies import Version, parsed
 from auditor.model.rehearsal import KILL, STOP, ClusterState, Risk, rehearse, rolling_order, waits
 from auditor.pipeline.options import LEVELS, AuditOptions
 from auditor.rules.seen.view import iso
 
 LIVE_AGE_MS, FILES_AGE_MS = 120_000, 600_000
-UNITS = {"s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 SAME = "same"  # the release that runs
 
 
@@ -36,8 +35,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "auditor rehearse --bootstrap-server kafka:9092 --stop 2 --format json",
             "auditor rehearse --bootstrap-server kafka:9092 --rolling",
         )
-        + "\nexit code: 0 without a risk at or above --fail-on, 1 with one or with an input older than --max-age, 3 if "
-        "part of the input could not be read (3 takes precedence)",
+        + "\nexit code: 1 with a risk at or above --fail-on, or an input older than --max-age; otherwise 0. 3 if part "
+        "of the input could not be read (3 takes precedence)",
     )
     p.add_argument("paths", nargs="*", metavar="PATH", help="copies of all brokers, as for 'auditor audit'")
     p.add_argument("--bootstrap-server", metavar="HOST:PORT[,...]", help="ask a running cluster instead of a PATH")
@@ -53,8 +52,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     p.add_argument("--rolling", action="store_true", help="propose an order for restarting all brokers")
     p.add_argument(
         "--max-age",
-        metavar="AGE",
-        help="oldest input that counts, such as 30s, 10min, 2h or 1d (default 10min, of a running cluster 2min)",
+        type=period,
+        metavar="PERIOD",
+        help="oldest input that counts, such as 10min, 2h or 1d (default 10min, of a running cluster 2min)",
     )
     p.add_argument(
         "--fail-on",
@@ -83,10 +83,10 @@ def run(args: argparse.Namespace) -> int:
     if release is None and args.start not in (None, SAME):
         raise AuditInputError(f"invalid --start {args.start!r}: expected a release such as 4.3 (after all PATHs)")
     is_live = args.bootstrap_server is not None
-    max_age = age_ms(args.max_age) if args.max_age else LIVE_AGE_MS if is_live else FILES_AGE_MS
+    max_age = args.max_age or (LIVE_AGE_MS if is_live else FILES_AGE_MS)
     states, unread, rate = _live(args) if is_live else _files(args)
     cluster_id, state = _only(states, args.stop)
-    answer = Answer(args, cluster_id, state, release, max_age, rate)
+    answer = Rehearsal(args, cluster_id, state, release, max_age, rate)
     out = utf8_stdout()
     if args.format == "json":
         out.write(json.dumps(answer.row(), ensure_ascii=False, indent=1) + "\n")
@@ -96,14 +96,6 @@ def run(args: argparse.Namespace) -> int:
         out.writelines(rehearsal_lines(answer.row(), args.all))
     out.flush()
     return 3 if unread else answer.code()
-
-
-def age_ms(text: str) -> int:
-    """Return an age in ms. Errors: :class:`AuditInputError`."""
-    match = re.fullmatch(r"(\d{1,9})(s|min|h|d)", text)
-    if match is None:
-        raise AuditInputError(f"invalid --max-age {text!r}: expected a number and s, min, h or d, such as 10min")
-    return int(match[1]) * UNITS[match[2]]
 
 
 States = dict[str | None, ClusterState]
@@ -126,8 +118,6 @@ def _files(args: argparse.Namespace) -> tuple[States, bool, float | None]:
 
 def _live(args: argparse.Namespace) -> tuple[States, bool, None]:
     """Ask the cluster: its state, and whether a request was not answered."""
-    from auditor.base.errors import require
-
     require("kafka")
     from auditor.connectors.live.live_cluster import LiveCluster
     from auditor.pipeline.live_rehearsal import state_by_cluster
@@ -150,18 +140,14 @@ def _only(states: States, broker: int | None) -> tuple[str | None, ClusterState]
     return cluster_id, state
 
 
-class Answer:
+class Rehearsal:
     """The answer to one call, as the JSON output has it."""
 
     def __init__(
         self,
-        args: argparse.Namespace,
-        cluster_id: str | None,
-        state: ClusterState,
-        release: Version | None,
-        max_age: int,
+        args: argparse.Namespace, cluster_id: str | None, state: ClusterState, release: Version | None, max_age: int,
         rate: float | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.args, self.cluster_id, self.state, self.max_age, self.rate = args, cluster_id, state, max_age, rate
         self.release, self.how = release, KILL if args.killed else STOP
         self.age = int(time.time() * 1000) - state.time if state.time >= 0 else None

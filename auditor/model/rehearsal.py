@@ -51,8 +51,8 @@ class Risk(NamedTuple):
     """A risk of one stop. ``known``: False where the input does not show whether it is so.
 
     ``from_leader``, ``to_leader``: -1 for none; ``isr``: the in-sync replicas afterwards; ``least``:
-    min.insync.replicas; ``lasts_ms``: how long nobody leads at most, None where it lasts until the broker is back, or
-    is unknown.
+    min.insync.replicas; ``lasts_ms``: the longest time without a leader, None until the broker is back, or where
+    it is unknown.
     """
 
     risk: str
@@ -191,7 +191,7 @@ class _Stop:
             yield from self._partition(place, self.state.partitions[place], elected)
         for (topic, number), p in self.state.partitions.items():
             if p.leader < 0 and self.broker in p.replicas:
-                says = f"{topic}-{number} has no leader already (in the ISR: {few(p.isr) or 'nobody'})"
+                says = f"{topic}-{number} has no leader already (in the ISR: {few(p.isr) or 'none'})"
                 yield Risk("already_offline", says, topic, number, isr=p.isr, from_leader=-1, to_leader=-1)
         yield from self._controllers()
         for transaction in self.state.transactions or ():
@@ -355,10 +355,10 @@ def rolling_order(state: ClusterState) -> list[int]:
 
 def waits(state: ClusterState, broker: int) -> list[str]:
     """Return what to wait for once a broker was restarted, before the next one stops."""
-    mine = [p for p in state.partitions.values() if broker in p.replicas]
+    assigned = [p for p in state.partitions.values() if broker in p.replicas]
     steps = [
         f"broker {broker} is registered and not fenced",
-        f"broker {broker} is in the ISR of all its {plural(len(mine), 'partition')}, and no partition is offline",
+        f"broker {broker} is in the ISR of all its {plural(len(assigned), 'partition')}, and no partition is offline",
     ]
     if broker in state.voters:
         steps.append(f"controller {broker} follows the quorum's leader without lag")

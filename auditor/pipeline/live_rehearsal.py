@@ -16,11 +16,6 @@ from auditor.rules.seen.cluster_view import MIN_IN_SYNC, UNCLEAN
 
 MOST_DESCRIBED = 10_000  # open transactions of one coordinator
 LEVEL = "metadata.version"
-NO_TRANSACTIONS = "not all coordinators list their transactions: open transactions are unknown"
-NO_GROUPS = "not all coordinators list their groups: groups are unknown"
-NO_ELR = "eligible leader replicas are unknown"
-NO_QUORUM = "the controllers are unknown"
-NO_SETTINGS = "the settings of some topics are unknown: the defaults of Kafka stand in for them"
 
 
 def state_by_cluster(cluster: LiveCluster, now: int) -> tuple[str | None, ClusterState]:
@@ -41,11 +36,13 @@ def state_by_cluster(cluster: LiveCluster, now: int) -> tuple[str | None, Cluste
     work = [OpenWork(name, split_names(t.partitions)) for name, t in (listed or {}).items() if t.state in open_states]
     topics = cluster.configs(live_cluster.TOPIC, sorted({log.topic for log in logs}))
     unknown = {
-        NO_QUORUM: kraft and quorum is None,
-        NO_ELR: eligible is None,
-        NO_TRANSACTIONS: listed is None,
-        NO_GROUPS: groups is None,
-        NO_SETTINGS: any(log.topic not in topics for log in logs),
+        "the controllers are unknown": kraft and quorum is None,
+        "eligible leader replicas are unknown": eligible is None,
+        "open transactions are unknown: not all coordinators list them": listed is None,
+        "groups are unknown: not all coordinators list them": groups is None,
+        "the settings of some topics are unknown: Kafka's defaults stand in for them": any(
+            log.topic not in topics for log in logs
+        ),
     }
     return cluster_id, ClusterState(
         brokers=_brokers(cluster, up, logs, racks, features, kraft=kraft),
@@ -72,14 +69,9 @@ def _partition(
 
 
 def _brokers(
-    cluster: LiveCluster,
-    up: list[int],
-    logs: list[PartitionMetadata],
-    racks: Mapping[int, str | None],
-    features: Mapping[int, BrokerFeatures],
-    *,
-    kraft: bool,
-) -> dict[int, RehearsedBroker]:
+    cluster: LiveCluster, up: list[int], logs: list[PartitionMetadata], racks: Mapping[int, str | None],
+    features: Mapping[int, BrokerFeatures], *, kraft: bool,
+) -> dict[int, RehearsedBroker]:  # fmt: skip
     """Return the brokers that are up, and those that only assignments name, which are not."""
     name, default = SESSION_MS[kraft]
     brokers = {broker: RehearsedBroker(up=False) for log in logs for broker in log.replicas if broker not in up}

@@ -20,17 +20,12 @@ from auditor.connectors.schema import MadeOf, declared
 from auditor.facts import crash_recovery
 from auditor.facts.coordinator_history import CoordinatorHistory
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, split
-from auditor.model import policies
+from auditor.model import policies, rehearsal
 from auditor.model.leader_election import ElectionState
 from auditor.model.rehearsal import (
-    CONSUMER_OFFSETS,
-    KILL,
-    STOP,
     TRANSACTION_STATE,
     WAYS,
     ClusterState,
-    LogCut,
-    OpenWork,
     RehearsedBroker,
     Risk,
     StartForecast,
@@ -53,10 +48,10 @@ would start again; see [rehearse](rehearse.md)
     group_id:string group concerned; null: none
     from_leader:int leader before; -1: none; null: not about a leader
     to_leader:int leader afterwards; -1: none; null: not about a leader
-    isr:ints in-sync replicas afterwards; null: not about a partition; empty: nobody
+    isr:ints in-sync replicas afterwards; null: not about a partition; empty: none
     min_isr:int in-sync replicas that acks=all needs; null: not about a partition
     bytes:long bytes that recovery reads again; null: not about recovery
-    lasts_ms:long for how long nobody leads at most; null: until the broker is back, or not known
+    lasts_ms:long longest time without a leader; null: until the broker is back, or unknown
     says:string the risk as a sentence
 """,
     of=MadeOf.FINDINGS,
@@ -69,6 +64,7 @@ NO_METADATA = "the input has no __cluster_metadata: partitions, leaders and in-s
 NOT_WHOLE = "not all of __cluster_metadata could be read: what it lacks is unknown"
 NO_COORDINATOR = "the input has no __transaction_state: open transactions are unknown"
 NO_GROUPS = "the input has no __consumer_offsets: groups are unknown"
+CUT = ("topic", "partition", "offset", "records")
 MORE_GROUPS = "not all groups are listed"
 
 
@@ -158,27 +154,20 @@ def _by_metadata(state: ClusterState, settings: ClusterSettings, more_groups: bo
     for p in metadata.partitions.values():
         least = setting_number(settings.topic_setting(p.topic, MIN_IN_SYNC, p.leader))
         unclean = settings.topic_setting(p.topic, UNCLEAN) == "true"
-        found = ElectionState(p.replicas, p.isr, p.leader, p.elr, p.last_known_elr, least or 1, unclean)
-        partitions[p.topic, p.partition] = found
+        kept = (p.replicas, p.isr, p.leader, p.elr, p.last_known_elr)
+        partitions[p.topic, p.partition] = ElectionState(*kept, least or 1, unclean)
     topics = metadata.topics
     unknown = [] if settings.whole else [NOT_WHOLE]
     unknown += [NO_COORDINATOR] if TRANSACTION_STATE in topics and state.transactions is None else []
-    unknown += [NO_GROUPS] if CONSUMER_OFFSETS in topics and state.groups is None else []
+    unknown += [NO_GROUPS] if rehearsal.CONSUMER_OFFSETS in topics and state.groups is None else []
     unknown += [MORE_GROUPS] if more_groups else []
     sessions = [setting_number(settings.topic_setting("", name, b)) for b in (None, *metadata.brokers)]
     session = next((ms for ms in sessions if ms is not None), default)
     return replace(
         state,
         brokers={
-            number: RehearsedBroker(
-                not (b.fenced or b.in_controlled_shutdown),
-                b.rack,
-                session,
-                settings.releases.get(number, policies.UNKNOWN).also(
-                    policies.shown_by_levels(settings.levels.get("metadata.version", 0))
-                ),
-            )
-            for number, b in metadata.brokers.items()
+            n: RehearsedBroker(not (b.fenced or b.in_controlled_shutdown), b.rack, session, _release(settings, n))
+            for n, b in metadata.brokers.items()
         },
         partitions=partitions,
         voters=settings.voters,
@@ -189,13 +178,18 @@ def _by_metadata(state: ClusterState, settings: ClusterSettings, more_groups: bo
     )
 
 
-def _unfinished(history: CoordinatorHistory) -> list[OpenWork]:
-    work: dict[str, OpenWork] = {}
+def _release(settings: ClusterSettings, broker: int) -> policies.ReleaseEvidence:
+    level = settings.levels.get("metadata.version", 0)
+    return settings.releases.get(broker, policies.UNKNOWN).also(policies.shown_by_levels(level))
+
+
+def _unfinished(history: CoordinatorHistory) -> list[rehearsal.OpenWork]:
+    work: dict[str, rehearsal.OpenWork] = {}
     for log in history.logs.values():
         columns, valid = log.last_rows()
         rows = np.flatnonzero(valid & np.isin(columns["state"], (ONGOING, PREPARE_COMMIT, PREPARE_ABORT)))
         for entry in log.entries(columns, rows):
-            work[entry.transactional_id] = OpenWork(entry.transactional_id, split_names(entry.partitions))
+            work[entry.transactional_id] = rehearsal.OpenWork(entry.transactional_id, split_names(entry.partitions))
     return [work[name] for name in sorted(work)]
 
 
@@ -217,27 +211,18 @@ def _starts(
         steps = [step for row in rows for step in row["reads"] if step["file"] is not None]
         stops = [f"{s['file']} ({s['why']})" for s in steps if s["outcome"] in crash_recovery.STOPS]
         killed = [row["from_recovery_points"] for row in rows]
-        poison = {STOP: [p for row in rows for p in row["poison"] if p["offset"] is None],
-                  KILL: [p for run in killed for p in run["poison"]]}  # fmt: skip
-        yield (
-            broker,
-            StartForecast(
-                fails={way: tuple(dict.fromkeys([*stops, *map(_poison, some)])) for way, some in poison.items()},
-                loses=tuple(f"{s['file']} ({s['why']})" for s in steps if s["outcome"] == crash_recovery.LOST),
-                cuts=tuple(
-                    LogCut(cut["topic"], cut["partition"], cut["offset"], cut["records"])
-                    for run in killed
-                    for cut in run["truncates"]
-                ),
-                bytes=sum(map(_read_again, dirs)),
-                undecided=tuple(why for run in killed for why in run["undecided"]),
-                refused=tuple(
-                    (policies.parsed(says.partition(" ")[0]) or (0, 0), says)
-                    for d in dirs
-                    for says in next_release.get(d.name, ())
-                ),
-            ),
+        poison = {rehearsal.STOP: [p for row in rows for p in row["poison"] if p["offset"] is None],
+                  rehearsal.KILL: [p for run in killed for p in run["poison"]]}  # fmt: skip
+        refused = [says for d in dirs for says in next_release.get(d.name, ())]
+        forecast = StartForecast(
+            fails={way: tuple(dict.fromkeys([*stops, *map(_poison, some)])) for way, some in poison.items()},
+            loses=tuple(f"{s['file']} ({s['why']})" for s in steps if s["outcome"] == crash_recovery.LOST),
+            cuts=tuple(rehearsal.LogCut(*(c[n] for n in CUT)) for run in killed for c in run["truncates"]),
+            bytes=sum(map(_read_again, dirs)),
+            undecided=tuple(why for run in killed for why in run["undecided"]),
+            refused=tuple((policies.parsed(says.partition(" ")[0]) or (0, 0), says) for says in refused),
         )
+        yield broker, forecast
 
 
 def _poison(row: Values) -> str:

@@ -95,7 +95,7 @@ class ListedTransaction(NamedTuple):
     partitions: frozenset[str] = frozenset()
 
 
-class QuorumState(NamedTuple):
+class ControllerQuorum(NamedTuple):
     """The controllers of a KRaft cluster (DescribeQuorum): the active one (-1: none), the voters, and those that did
     not fetch from it within :data:`VOTER_GONE_MS`."""
 
@@ -233,7 +233,7 @@ class LiveCluster:
             return {}, -1
         return {b.node_id: getattr(b, "rack", None) for b in answer.brokers}, answer.controller_id
 
-    def quorum(self) -> QuorumState | None:
+    def quorum(self) -> ControllerQuorum | None:
         """The controllers; None with ZooKeeper, or where no broker tells."""
         topic, number = QUORUM
         part = DescribeQuorumRequest.TopicData.PartitionData(partition_index=number)
@@ -241,26 +241,21 @@ class LiveCluster:
         answer = self._ask(lambda: DescribeQuorumRequest(topics=topics), None, "the quorum", newer=True)
         if answer is None or self._bad(answer.error_code, None, "the quorum"):
             return None
-        (found,) = answer.topics[0].partitions
-        if self._bad(found.error_code, None, "the quorum"):
+        (quorum,) = answer.topics[0].partitions
+        if self._bad(quorum.error_code, None, "the quorum"):
             return None
-        fetched = {v.replica_id: _number(getattr(v, "last_fetch_timestamp", -1)) for v in found.current_voters}
-        now = fetched.get(found.leader_id, -1)
-        gone = tuple(v for v, time in fetched.items() if v != found.leader_id and now - time > VOTER_GONE_MS)
-        return QuorumState(found.leader_id, tuple(sorted(fetched)), gone if now >= 0 else ())
+        fetched = {v.replica_id: _number(getattr(v, "last_fetch_timestamp", -1)) for v in quorum.current_voters}
+        now = fetched.get(quorum.leader_id, -1)
+        gone = tuple(v for v, time in fetched.items() if v != quorum.leader_id and now - time > VOTER_GONE_MS)
+        return ControllerQuorum(quorum.leader_id, tuple(sorted(fetched)), gone if now >= 0 else ())
 
     def eligible(self, topics: Iterable[str]) -> dict[Name, tuple[tuple[int, ...], tuple[int, ...]]] | None:
         """By partition the eligible leader replicas and the last known ones (KIP-966); None before 3.8."""
         make, eligible = DescribeTopicPartitionsRequest.TopicRequest, dict[Name, Any]()
         asked, cursor, about = [make(name=name) for name in sorted(topics)], None, "eligible leader replicas"
         while asked:
-            request = partial(
-                DescribeTopicPartitionsRequest,
-                topics=asked,
-                response_partition_limit=PARTITIONS_AT_ONCE,
-                cursor=cursor,
-            )
-            answer = self._ask(request, None, about, newer=True)
+            of = {"topics": asked, "response_partition_limit": PARTITIONS_AT_ONCE, "cursor": cursor}
+            answer = self._ask(partial(DescribeTopicPartitionsRequest, **of), None, about, newer=True)
             if answer is None:
                 return None
             for t in answer.topics:
@@ -271,9 +266,8 @@ class LiveCluster:
                     eligible[t.name, p.partition_index] = tuple(tuple(some or ()) for some in lists)
             if (after := answer.next_cursor) is None:
                 break
-            cursor = DescribeTopicPartitionsRequest.Cursor(
-                topic_name=after.topic_name, partition_index=after.partition_index
-            )
+            place = {"topic_name": after.topic_name, "partition_index": after.partition_index}
+            cursor = DescribeTopicPartitionsRequest.Cursor(**place)
             asked = [make(name=topic.name) for topic in asked if topic.name >= after.topic_name]
         return eligible
 
@@ -289,12 +283,10 @@ class LiveCluster:
 
     def features(self, node: int) -> BrokerFeatures:
         """The levels of features that a broker knows, empty where it does not answer (3.3 and newer)."""
-        answer = self._ask(
-            lambda: ApiVersionsRequest(client_software_name="auditor", client_software_version="1", min_version=3),
-            node,
-            f"features of broker {node}",
-            newer=True,
+        request = partial(
+            ApiVersionsRequest, client_software_name="auditor", client_software_version="1", min_version=3
         )
+        answer = self._ask(request, node, f"features of broker {node}", newer=True)
         if answer is None:
             return BrokerFeatures({}, {})
         finalized = {f.name: f.max_version_level for f in answer.finalized_features or ()}

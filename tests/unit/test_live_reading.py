@@ -23,13 +23,13 @@ from auditor.connectors.live.live_cluster import (
     TOPIC,
     BrokerFeatures,
     Budget,
+    ControllerQuorum,
     FetchedBatches,
     ListedTransaction,
     LiveCluster,
     Name,
     PartitionMetadata,
     Producer,
-    QuorumState,
 )
 from auditor.dashboards.finding_groups import Printing
 from auditor.facts.replica_facts import ReplicaFacts
@@ -138,7 +138,7 @@ class OneLog:
     def racks(self) -> tuple[dict[int, str | None], int]:
         return {1: None}, 1
 
-    def quorum(self) -> QuorumState | None:
+    def quorum(self) -> ControllerQuorum | None:
         return None
 
     def features(self, node: int) -> BrokerFeatures:

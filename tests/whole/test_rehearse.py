@@ -116,7 +116,7 @@ def test_table_api_page_and_order_say_the_same(tmp_path: Path, capsys: pytest.Ca
         (("PATH",), "give --stop BROKER, or --rolling"),
         (("PATH", "--stop", "9"), "invalid --stop 9: expected one of 1, 2, 3"),
         (("PATH", "--stop", "1", "--start", "new"), "invalid --start 'new': expected a release"),
-        (("PATH", "--stop", "1", "--max-age", "soon"), "invalid --max-age 'soon': expected a number"),
+        (("PATH", "--stop", "1", "--max-age", "soon"), "invalid period 'soon': expected"),
         (("PATH", "--stop", "1", "--bootstrap-server", "h:1"), "missing input"),
     ],
 )
