@@ -44,6 +44,7 @@ RISKS = MappingProxyType(
     }
 )
 ORDER = MappingProxyType({name: number for number, name in enumerate(RISKS)})
+ELECTION_MS = 3_000  # of a controller: controller.quorum.fetch.timeout.ms and election.timeout.ms, by default
 MOST = 10_000  # rows of one risk of one stop
 
 
@@ -51,7 +52,7 @@ class Risk(NamedTuple):
     """A risk of one stop. ``known``: False where the input does not show whether it is so.
 
     ``from_leader``, ``to_leader``: -1 for none; ``isr``: the in-sync replicas afterwards; ``least``:
-    min.insync.replicas; ``lasts_ms``: the longest time without a leader, None until the broker is back, or where
+    min.insync.replicas; ``lasts_ms``: about how long it has no leader, None until the broker is back, or where
     it is unknown.
     """
 
@@ -170,7 +171,8 @@ class _Stop:
         self.state, self.broker, self.way = state, broker, way
         self.alive = state.alive - {broker}
         self.own = state.brokers.get(broker, RehearsedBroker())
-        self.gap = self.own.session_ms if way == KILL else 0
+        elected = ELECTION_MS if state.voters and broker == state.controller else 0  # sessions begin again after it
+        self.gap = self.own.session_ms + elected if way == KILL else 0
         self.counts = {t: sum(name == t for name, _ in state.partitions) for t in (TRANSACTION_STATE, CONSUMER_OFFSETS)}
         self.after: dict[tuple[str, int], Elected] = {}
         for place, before in state.partitions.items():

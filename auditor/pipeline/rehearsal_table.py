@@ -51,7 +51,7 @@ would start again; see [rehearse](rehearse.md)
     isr:ints in-sync replicas afterwards; null: not about a partition; empty: none
     min_isr:int in-sync replicas that acks=all needs; null: not about a partition
     bytes:long bytes that recovery reads again; null: not about recovery
-    lasts_ms:long longest time without a leader; null: until the broker is back, or unknown
+    lasts_ms:long about how long it has no leader; null: until the broker is back, or unknown
     says:string the risk as a sentence
 """,
     of=MadeOf.FINDINGS,

@@ -45,6 +45,7 @@ class Tally:
     below_min: int = 0
     hangs: int = 0
     cuts: int = 0
+    gaps_ms: list[tuple[int, int]] = field(default_factory=list)  # without leader after a kill: foretold, measured
     missed: list[str] = field(default_factory=list)
     extra: list[str] = field(default_factory=list)
 
@@ -98,7 +99,7 @@ class Rehearsals:
         else:
             self.cluster.stop_one(broker)
             self.tally.stops += 1
-        time.sleep(6)  # until it is fenced
+        self._fenced(broker, how, risks)
         self._compare(f"round {number}, {how} {broker}", state, self.metadata(without=broker), risks)
         self.run(f"commit {name}", may_fail=True)
         if number in TEARS:
@@ -107,6 +108,18 @@ class Rehearsals:
         self.cluster.await_port(broker)
         if number in TEARS:
             self._cut_as_foretold(broker)
+
+    def _fenced(self, broker: int, how: str, risks: list[Risk]) -> None:
+        """Wait until no metadata has the broker, and note how long that took."""
+        begun = time.monotonic()
+        with self.asked(broker) as live:
+            while broker in live.metadata()[1]:
+                assert time.monotonic() - begun < 60
+                time.sleep(0.2)
+        if how == KILL:
+            foretold = max((r.lasts_ms for r in risks if r.lasts_ms is not None), default=0)
+            self.tally.gaps_ms.append((foretold, int((time.monotonic() - begun) * 1000)))
+        time.sleep(1)
 
     def _led(self, topic: str, broker: int) -> Place:
         return next(p for p, log in sorted(self.metadata().items()) if p[0] == topic and log.leader == broker)
