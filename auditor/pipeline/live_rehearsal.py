@@ -16,6 +16,7 @@ from auditor.rules.seen.cluster_view import MIN_IN_SYNC, UNCLEAN
 
 MOST_DESCRIBED = 10_000  # open transactions of one coordinator
 LEVEL = "metadata.version"
+LAST_ZOOKEEPER = policies.ReleaseEvidence(below=(4, 0))
 
 
 def state_by_cluster(cluster: LiveCluster, now: int) -> tuple[str | None, ClusterState]:
@@ -79,6 +80,7 @@ def _brokers(
         settings = cluster.configs(live_cluster.BROKER, [str(broker)], broker).get(str(broker), {})
         levels = features[broker]
         release = policies.shown_by_levels(levels.finalized.get(LEVEL, 0), levels.supported.get(LEVEL, 0))
+        release = release if kraft else release.also(LAST_ZOOKEEPER)
         session = setting_number(settings.get(name))
         brokers[broker] = RehearsedBroker(True, racks.get(broker), default if session is None else session, release)
     return brokers

@@ -1,6 +1,6 @@
 """Brokers of a real cluster stopped and killed under transactional load, each after a rehearsal of it.
 
-``python -m tests.broker.rehearsals VERSION SCRATCH ROUNDS`` prints what was foretold and what happened.
+``python -m tests.broker.rehearsals VERSION SCRATCH ROUNDS [zookeeper]`` prints what was foretold and what happened.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from auditor.connectors.live.live_cluster import LiveCluster, PartitionMetadata
 from auditor.model.rehearsal import KILL, STOP, ClusterState, Risk, rehearse
@@ -18,7 +19,7 @@ from tests.audited import opened
 from tests.broker.cluster import Cluster, Driver
 
 Place = tuple[str, int]
-OFTEN = {
+OFTEN: dict[str, Any] = {
     "broker_session_timeout_ms": "3000",
     "replica_lag_time_max_ms": "3000",
     "auto_leader_rebalance_enable": "false",
@@ -192,9 +193,18 @@ class Rehearsals:
             self.tally.extra += [f"{name} does not hang" for _ in skipped if name not in known]
 
 
-def rehearsed(version: str, scratch: Path, rounds: int) -> Tally:
+class ZooKeeperCluster(Cluster):
+    """A cluster with a ZooKeeper, of a release that has both."""
+
+    def _start_all(self) -> None:
+        self.kraft = False
+        super()._start_all()
+
+
+def rehearsed(version: str, scratch: Path, rounds: int, *, kraft: bool = True) -> Tally:
     """Run the rounds on a new cluster of three brokers."""
-    with Cluster(version, scratch / "cluster", 3, **OFTEN) as cluster:
+    kind = Cluster if kraft else ZooKeeperCluster
+    with kind(version, scratch / "cluster", 3, **OFTEN) as cluster:
         time.sleep(8)  # until a controller leads
         with Driver(cluster) as run:
             for topic in TOPICS:
@@ -217,4 +227,5 @@ def rehearsed(version: str, scratch: Path, rounds: int) -> Tally:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"{rehearsed(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))}\n")
+    done = rehearsed(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), kraft="zookeeper" not in sys.argv)
+    sys.stdout.write(f"{done}\n")

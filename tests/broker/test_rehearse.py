@@ -16,6 +16,14 @@ pytestmark = [
 ROUNDS = 15
 
 
+def test_elections_with_zookeeper_were_foretold(tmp_path: Path) -> None:
+    tally = rehearsed("3.9.1", tmp_path, 3, kraft=False)  # TEARS need the metadata in files
+    assert tally.missed == [], tally
+    assert tally.leader_changes > 3
+    assert tally.offline >= 3
+    assert len(tally.extra) <= 3, tally
+
+
 @pytest.mark.parametrize("version", ["3.9.1", "4.3.1"])
 def test_what_happens_was_foretold(version: str, tmp_path: Path) -> None:
     tally = rehearsed(version, tmp_path, ROUNDS)
