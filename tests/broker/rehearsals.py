@@ -128,7 +128,9 @@ class Rehearsals:
     def _compare(
         self, what: str, state: ClusterState, after: dict[Place, PartitionMetadata], risks: list[Risk]
     ) -> None:
-        moves = {(r.topic, r.partition): r.to_leader for r in risks if r.risk in ("leader_moves", "unclean_election")}
+        moves: dict[Any, Any] = {
+            (r.topic, r.partition): r.to_leader for r in risks if r.risk in ("leader_moves", "unclean_election")
+        }
         moves |= {(r.topic, r.partition): -1 for r in risks if r.risk == "offline"}
         happened = {
             place: after[place].leader for place, p in state.partitions.items() if after[place].leader != p.leader
@@ -137,7 +139,7 @@ class Rehearsals:
         self.tally.offline += sum(leader < 0 for leader in happened.values())
         for place in sorted({*moves, *happened}, key=str):
             if moves.get(place) != happened.get(place):
-                says = f"{what}: {place} foretold {moves.get(place)}, then {happened.get(place)}"  # type: ignore[arg-type]
+                says = f"{what}: {place} foretold {moves.get(place)}, then {happened.get(place)}"
                 (self.tally.missed if place in happened else self.tally.extra).append(says)
         short = {
             place for place, p in state.partitions.items()
