@@ -65,6 +65,7 @@ NOT_WHOLE = "not all of __cluster_metadata could be read: what it lacks is unkno
 NO_COORDINATOR = "the input has no __transaction_state: open transactions are unknown"
 NO_GROUPS = "the input has no __consumer_offsets: groups are unknown"
 CUT = ("topic", "partition", "offset", "records")
+DEFAULTS = "min.insync.replicas of some topics is unknown without server.properties: 1 stands in for it"
 MORE_GROUPS = "not all groups are listed"
 
 
@@ -149,11 +150,11 @@ def _by_metadata(state: ClusterState, settings: ClusterSettings, more_groups: bo
     if metadata is None:
         brokers = {number: RehearsedBroker() for number in state.starts}
         return replace(state, brokers=brokers, unknown=(NO_METADATA,))
-    name, default = SESSION_MS[True]
-    partitions = {}
+    partitions, default = {}, False
     for p in metadata.partitions.values():
         least = setting_number(settings.topic_setting(p.topic, MIN_IN_SYNC, p.leader))
-        unclean = settings.topic_setting(p.topic, UNCLEAN) == "true"
+        default |= least is None and p.leader >= 0 and p.leader not in settings.of_files
+        unclean = settings.topic_setting(p.topic, UNCLEAN, p.leader) == "true"
         kept = (p.replicas, p.isr, p.leader, p.elr, p.last_known_elr)
         partitions[p.topic, p.partition] = ElectionState(*kept, least or 1, unclean)
     topics = metadata.topics
@@ -161,8 +162,10 @@ def _by_metadata(state: ClusterState, settings: ClusterSettings, more_groups: bo
     unknown += [NO_COORDINATOR] if TRANSACTION_STATE in topics and state.transactions is None else []
     unknown += [NO_GROUPS] if rehearsal.CONSUMER_OFFSETS in topics and state.groups is None else []
     unknown += [MORE_GROUPS] if more_groups else []
+    unknown += [DEFAULTS] if default else []
+    name, usual = SESSION_MS[True]
     sessions = [setting_number(settings.topic_setting("", name, b)) for b in (None, *metadata.brokers)]
-    session = next((ms for ms in sessions if ms is not None), default)
+    session = next((ms for ms in sessions if ms is not None), usual)
     return replace(
         state,
         brokers={

@@ -803,7 +803,8 @@ class Audit(JudgedAudit):
             dirs = [d for d in self.inventory.log_dirs if d.join_key == key]
             of_cluster = readers if len(self.settings) == 1 else []  # rows of groups do not name their cluster
             cluster = self.clusters.get(key)
-            states[dirs[0].cluster_id] = rehearsal_table.state_by_files(dirs, settings, cluster, recovery, of_cluster)
+            cluster_id = next((d.cluster_id for d in dirs), None)
+            states[cluster_id] = rehearsal_table.state_by_files(dirs, settings, cluster, recovery, of_cluster)
         return states
 
     @cached_property

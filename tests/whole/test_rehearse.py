@@ -124,3 +124,16 @@ def test_usage_errors(words: tuple[str, ...], says: str, capsys: pytest.CaptureF
     path = str(corpora.unpack(ROLLING))
     assert cli.main(["rehearse", *(path if word == "PATH" else word for word in words)]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_settings_that_only_a_file_has_are_unknown_without_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A broker's own min.insync.replicas is in its server.properties: without that file 1 is no answer."""
+    path = corpora.unpack(ROLLING)
+    topics = {c["topic"] for c in opened(path).table("topic_configs").to_pylist() if c["name"] == "min.insync.replicas"}
+    assert not topics
+    _, row = answer(capsys, str(path), "--stop", "1")
+    says = [r["says"] for r in row["brokers"][0]["risks"] if r["risk"] == "unknown"]
+    has_files = any(path.glob("server-*.properties"))
+    assert any("min.insync.replicas" in text for text in says) is not has_files
