@@ -22,10 +22,12 @@ from auditor.commands.arguments import OneLineParser, TopParser, examples
 # Commands, each a module of auditor.commands, by the groups that the help lists them in.
 GROUPS = {
     "audit": ("demo", "audit", "live", "watch", "what_if"),
-    "inspect": ("explain", "recheck", "finish", "impact", "lag", "space", "cleaner", "rules", "sql", "decode", "copy"),
+    "inspect": ("explain", "recheck", "impact", "rehearse", "lag", "space", "cleaner", "rules", "sql", "decode",
+                "copy"),
+    "change a cluster": ("finish",),
     "runs over time": ("history", "dashboard", "baseline", "expectations"),
     "shell": ("completion",),
-}
+}  # fmt: skip
 MODULES = dict.fromkeys(("impact", "lag", "space", "cleaner"), "one_table")  # of commands that share one
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)
 # Commands whose results are files: what they print besides may fail.

@@ -822,7 +822,7 @@ BAR = (
 )  # fmt: skip
 SUMMARY = (
     "as_of", "as_of_given", "newest", "baseline", "batches", "records", "empty_input", "capacity", "expectations",
-    "ran", "scope", "prevention", "unchecked", "impact",
+    "ran", "scope", "prevention", "unchecked", "impact", "rehearsal",
 )  # fmt: skip
 BLOCKED_ROW = (
     "log_dir", "broker_id", "topic", "partition", "last_stable_offset", "high_watermark", "log_end", "readable_end",

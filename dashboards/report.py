@@ -168,6 +168,7 @@ def render_report(
         stories=page.stories(summary["cluster_events"], findings),
         asides=table_lines.cards(summary["asides"]),
         impact=table_lines.impact_card(summary["impact"]),
+        rehearsal=table_lines.rehearsal_card(summary["rehearsal"]),
         classes=answers.KINDS,
         statuses=STATUSES,
         max_open=MAX_OPEN,

@@ -366,3 +366,34 @@ def impact_card(section: Values | None) -> ImpactCard:
         for row in rows[:MAX_ROWS]
     ]
     return ImpactCard(section.get("outcomes") or {}, lines, section.get("left_out", 0) + len(rows) - len(lines))
+
+
+# ``auditor rehearse``, and its section of the page.
+
+
+REHEARSAL_SHOWN = 50  # risks of a broker
+
+
+def rehearsal_lines(row: Values, every: bool) -> Iterator[str]:
+    """Yield the answer of ``auditor rehearse``: of each broker the first risks above info, or, with ``every``, all."""
+
+    def shown(risks: Sequence[Values]) -> Sequence[Values]:
+        return risks if every else [risk for risk in risks if _matters(risk)][:REHEARSAL_SHOWN]
+
+    return _lines("rehearsal.txt.j2", row=row, shown=shown)
+
+
+def _matters(risk: Values) -> bool:
+    return risk["severity"] != "info" or risk["risk"] == "unknown"
+
+
+def rehearsal_card(section: Values | None) -> list[PartitionLine]:
+    """Return a line per broker and way to stop that has risks; ``section``: the summary's ``rehearsal``."""
+    return [
+        PartitionLine(
+            f"Broker {row['broker_id']} {'killed' if row['how'] == 'kill' else 'stopped'}",
+            "; ".join(f"{risk.replace('_', ' ')}: {number(count)}" for risk, count in row["risks"].items()),
+        )
+        for row in (section or {}).get("brokers", ())
+        if row["risks"]
+    ][:MAX_ROWS]

@@ -44,6 +44,8 @@ GOOD: dict[str, Row] = {
     "cleaner": {"dirty_ratio": 0.5, "stands": "due"},
     "blocked": {"standing": "waiting", "accepted": False},
     "impact": {"first_offset": 1, "last_offset": 2},
+    "rehearsal": {"risk": "controller_moves", "how": "stop", "severity": "info", "known": True, "says": "x",
+                  "broker_id": 1},
     "verdicts": {"base_offset": 1, "last_offset": 2, "error": "DUPLICATE"},
 }  # fmt: skip
 # What a log holds that breaks a check and no other: changes to the good row, one for each row.
@@ -138,6 +140,13 @@ BREAKS: dict[str, dict[str, list[Row]]] = {
         "half_a_range": [{"last_offset": None}],
         "counted_in_part": [{"records": 3, "bytes": 9}],
         "other_transaction": [{"transaction": "1:2"}],
+    },
+    "rehearsal": {
+        "listed_twice": [{}, {}],
+        "no_risk": [{"how": "fall"}],
+        "no_partition": [{"topic": "t"}],
+        "whose": [{"risk": "coordinator_moves"}],
+        "read_again": [{"bytes": 5}],
     },
     "blocked": {
         "blocked": [{"standing": "overdue"}],

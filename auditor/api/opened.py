@@ -26,9 +26,10 @@ from auditor.connectors.stores import storage
 from auditor.connectors.stores.results import ResultFolder
 from auditor.dashboards.answers import RunReport
 from auditor.model.policies import AUTO, CHOICES, DRAFT_WINDOW, named
+from auditor.model.rehearsal import KILL, STOP, rehearse
 from auditor.outputs import printing, publish
 from auditor.outputs.delivery import writable
-from auditor.pipeline import derived_tables
+from auditor.pipeline import derived_tables, rehearsal_table
 from auditor.pipeline import summary as pipeline_summary
 from auditor.pipeline.options import AuditOptions, check_window, out_of
 from auditor.pipeline.runner import Runner
@@ -270,6 +271,24 @@ class OpenedAudit(AuditFrontEnd):
         options = dataclasses.replace(self._audit.options, fail_on="never")
         audit = WhatIfAudit(options, self._runner, named(policies), duplicate_window, self._say)
         return WhatIf(audit, self._asking, self._session)
+
+    def rehearse(self, broker: int, *, killed: bool = False) -> Table:
+        """Return what happens if a broker stops, or is ``killed``: rows of the table ``rehearsal``, worst first.
+
+        Errors: ``AuditInputError`` for a broker that the input does not know.
+        """
+        check({"broker": broker, "killed": killed}, {"broker": int, "killed": bool})
+        how = KILL if killed else STOP
+        with self._asking():
+            states = {id: s for id, s in self._audit.states.items() if broker in s.brokers or broker in s.starts}
+            if not states:
+                raise AuditInputError(f"the input has no broker {broker}")
+            rows = [
+                rehearsal_table.row_of(risk, id, broker, how)
+                for id, s in states.items()
+                for risk in rehearse(s, broker, how)
+            ]
+            return Table.of("rehearsal", rehearsal_table.table_of_rows(rows), self._session)
 
     def write(
         self,

@@ -55,14 +55,15 @@ def add_expected(p: argparse.ArgumentParser) -> None:
     """Add ``--expect-every``: how often a cluster is audited."""
     p.add_argument(
         "--expect-every",
-        type=_period,
+        type=period,
         metavar="PERIOD",
         help="flag a cluster as overdue when no run arrives within 1.5 × this period: 90min, 24h, 7d (default: "
         "from its runs)",
     )
 
 
-def _period(text: str) -> int:
+def period(text: str) -> int:
+    """Return a period such as 90min, 24h or 7d in ms."""
     match = re.fullmatch(r"([1-9]\d{0,5})\s*(min|h|d)", text)
     if match is None:
         raise argparse.ArgumentTypeError(f"invalid period {text!r}: expected for example 90min, 24h or 7d")

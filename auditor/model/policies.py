@@ -202,6 +202,10 @@ class Defect(NamedTuple):
 SKIPS_MARKERS = Defect("KAFKA-20734", "4.3.0, 4.3.1 and 4.4.0", (4, 3), (4, 5))
 
 
+# The highest metadata.version that each release supports. Source: MetadataVersion.LATEST_PRODUCTION of these releases.
+SUPPORTED_LEVELS: dict[Version, int] = {(3, 9): 21, (4, 0): 25, (4, 1): 27, (4, 2): 29, (4, 3): 30, (4, 4): 33}
+
+
 class ReleaseEvidence(NamedTuple):
     """Evidence of a broker's release: at least ``least`` and, if known, below ``below``."""
 
@@ -251,6 +255,23 @@ def shown_by(
     if cluster_id is False and newest < NAMES_CLUSTER:
         return ReleaseEvidence(newest, NAMES_CLUSTER)
     return ReleaseEvidence(newest)
+
+
+def shown_by_levels(in_force: int, supported: int = 0) -> ReleaseEvidence:
+    """Return the range of releases by metadata.version: its level in force, and the highest that a broker supports.
+
+    0: unknown. The first is a lower bound only.
+    """
+    least, below, before = OLDEST_RELEASE, None, 0
+    for release, level in SUPPORTED_LEVELS.items():
+        if before < max(in_force, supported):
+            least = release if before else least
+        if 0 < supported <= level and below is None:
+            below = (release[0], release[1] + 1)
+        before = level
+    if max(in_force, supported) > before:
+        least = (release[0], release[1] + 1)
+    return ReleaseEvidence(least, below)
 
 
 def parsed(text: str | None) -> Version | None:

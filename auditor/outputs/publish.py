@@ -10,7 +10,6 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from functools import partial
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,12 +29,11 @@ from auditor.dashboards.answers import RunReport
 from auditor.dashboards.metrics import write_metrics
 from auditor.dashboards.report import render_report
 from auditor.dashboards.table_lines import IMPACT_SHOWN, impact_counts
-from auditor.facts import crash_recovery
 from auditor.facts.coordinator_history import CoordinatorHistory
 from auditor.outputs import lake, runs
 from auditor.outputs.delivery import SUMMARY, WHAT_IF
 from auditor.outputs.runs import LOG, Shelf
-from auditor.pipeline import cluster_context
+from auditor.pipeline import cluster_context, rehearsal_table
 from auditor.pipeline import summary as pipeline_summary
 from auditor.pipeline.runner import LogTotals
 from auditor.pipeline.what_if_audit import WhatIfAudit
@@ -245,8 +243,9 @@ def _summarise(audit: Audit) -> Fields:
         "cluster_events": audit.cluster_events,
         "asides": audit.look("the list of asides", lambda: _asides(audit), []),
         "impact": audit.look("the list of impacted records", lambda: _impact(audit), None),
+        "rehearsal": audit.look("the rehearsal of stops", lambda: rehearsal_table.counts_of(audit.states), None),
         "prevention": audit.look("the list of preventions", lambda: _prevention(audit), []),
-        "recovery": audit.look("the dry run of recovery", lambda: recovery(audit, totals), []),
+        "recovery": audit.look("the dry run of recovery", lambda: audit.recovery, []),
     }
     for _ in audit.blocked:  # as well
         pass
@@ -277,7 +276,7 @@ def _summarise(audit: Audit) -> Fields:
         "notes": [*audit.inventory.notes, *_notes(audit, totals)],
         "logs": audit.logs.of_summary,
         "blocked": audit.blocked,
-        **{name: looks[name] for name in ("cluster_events", "asides", "impact", "prevention")},
+        **{name: looks[name] for name in ("cluster_events", "asides", "impact", "rehearsal", "prevention")},
         "open_transactions": dict(sorted(totals.open.items())),
         "recovery": looks["recovery"],
         "timings": audit.timings,
@@ -539,20 +538,6 @@ def _notes(audit: Audit, totals: LogTotals) -> list[str]:
         elif not cluster.coordinator.covered():
             notes.append(_not_whole(cluster.coordinator))
     return sorted(set(notes))
-
-
-def recovery(audit: Audit, totals: LogTotals) -> list[Fields]:
-    """Return for each log directory what a start does (:func:`auditor.facts.crash_recovery.directory`)."""
-    clean = {d.name: d.clean_shutdown for d in audit.inventory.log_dirs}
-    starts = {name: steps for cluster in audit.clusters.values() for name, steps in cluster.starts.items()}
-    refused = {name: words for cluster in audit.clusters.values() for name, words in cluster.next_release.items()}
-    runs = totals.recovery | {name: [] for name in starts if name not in totals.recovery}
-    rows = []
-    for name, own in sorted(runs.items(), key=itemgetter(0)):
-        dry = [run for _, run in own]
-        steps = crash_recovery.joined(starts.get(name, ()), dry)
-        rows.append(crash_recovery.directory(name, dry, clean.get(name, False), steps, refused.get(name, ())))
-    return rows
 
 
 # ``auditor audit --expectations``: the suites of :mod:`auditor.rules.expectations`.

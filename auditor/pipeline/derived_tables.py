@@ -39,6 +39,7 @@ from auditor.pipeline import (  # noqa: F401
     finding_tables,
     impact_table,
     lag_table,
+    rehearsal_table,
     space_table,
     what_if_verdicts,
 )

@@ -43,8 +43,10 @@ from auditor.facts.coordinator_history import NONE, CoordinatorHistory, join
 from auditor.facts.coordinator_log import StateRecord, pack
 from auditor.facts.replica_facts import CoordinatorMemory, ProducerMemory, ReplicaFacts, log_of
 from auditor.model.policies import ReleaseEvidence
+from auditor.model.rehearsal import ClusterState
 from auditor.model.transaction_states import PREPARED, partition_for
 from auditor.pipeline.cluster_settings import ClusterSettings, timestamp_limit
+from auditor.pipeline.live_rehearsal import state_by_cluster
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.runner import pair_of
 from auditor.pipeline.table_tasks import ParquetFile
@@ -538,6 +540,11 @@ class LiveAudit(Audit):
             self.inventory = dataclasses.replace(self.inventory, notes=(*self.inventory.notes, note))
         return [finding for finding in findings if finding not in ended]
 
+    @cached_property
+    def states(self) -> dict[str | None, ClusterState]:
+        """The state of the cluster for a rehearsal, by its id. Cost: further requests, which send no data."""
+        return dict([state_by_cluster(self.reading.cluster, int(time.time() * 1000))])
+
     @property
     def blocked(self) -> list[Fields]:
         """Blocked partitions without those whose transaction has ended since."""
@@ -580,7 +587,7 @@ class LiveAudit(Audit):
     def held(self, table: str) -> pa.Table | None:
         """Return tables that were written while reading or are part of the facts."""
 
-        if table in ("findings", "blocked", "impact"):
+        if table in ("findings", "blocked", "impact", "rehearsal"):
             return super().held(table)
         return from_facts(self.reading.facts, table)
 

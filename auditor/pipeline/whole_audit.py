@@ -40,7 +40,8 @@ from auditor.connectors.tables import input_splits
 from auditor.connectors.tables.input_splits import LeftOut
 from auditor.evidence import horizons
 from auditor.evidence.which_copy import OneCopy
-from auditor.pipeline import cluster_context, cluster_settings, derived_tables, plan, summary
+from auditor.model.rehearsal import ClusterState
+from auditor.pipeline import cluster_context, cluster_settings, derived_tables, plan, rehearsal_table, summary
 from auditor.pipeline.cluster_context import Brief
 from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings, PolicyChoice
 from auditor.pipeline.judge import judge_log, without_old_beginnings
@@ -778,6 +779,8 @@ class Audit(JudgedAudit):
             return summary.blocked_table(self)
         if table == "impact":
             return summary.impact_columns(self)
+        if table == "rehearsal":
+            return rehearsal_table.table_of_rows(self.rehearsal)
         held = schema.TABLES[table].made_of is schema.MadeOf.METADATA
         return derived_tables.of_metadata(self.settings, table) if held else None
 
@@ -785,6 +788,29 @@ class Audit(JudgedAudit):
     def impact(self) -> list[Fields]:
         """Rows of the table ``impact``."""
         return summary.impact(self)
+
+    @cached_property
+    def recovery(self) -> list[Fields]:
+        """What a start does, by log directory."""
+        return rehearsal_table.recovery(self.inventory, self.clusters, self.logs.totals.recovery)
+
+    @cached_property
+    def states(self) -> dict[str | None, ClusterState]:
+        """The state of each cluster, by its id, for a rehearsal."""
+        recovery, readers = self.recovery, [*self.judged["readers"]]
+        states = {}
+        for key, settings in self.settings.items():
+            dirs = [d for d in self.inventory.log_dirs if d.join_key == key]
+            of_cluster = readers if len(self.settings) == 1 else []  # rows of groups do not name their cluster
+            cluster = self.clusters.get(key)
+            cluster_id = next((d.cluster_id for d in dirs), None)
+            states[cluster_id] = rehearsal_table.state_by_files(dirs, settings, cluster, recovery, of_cluster)
+        return states
+
+    @cached_property
+    def rehearsal(self) -> list[Fields]:
+        """Rows of the table ``rehearsal``."""
+        return rehearsal_table.rows_of(self.states)
 
     def written_tables(self) -> list[str]:
         """Return the tables that ``--tables`` writes; ``records`` only with ``--records``.

@@ -327,7 +327,7 @@ class PartitionState(NamedTuple):
 class BrokerState(NamedTuple):
     """A registered broker in the controller's last known state; ids are uuids as text.
 
-    ``cordoned``: log dirs that accept no new replicas (KIP-1066; None: unknown).
+    ``cordoned``: log dirs that accept no new replicas (KIP-1066; None: unknown). ``rack``: of ``broker.rack``.
     """
 
     broker_id: int
@@ -337,6 +337,7 @@ class BrokerState(NamedTuple):
     in_controlled_shutdown: bool
     log_dirs: tuple[str, ...] = ()
     cordoned: tuple[str, ...] | None = None
+    rack: str | None = None
 
 
 class Change(NamedTuple):
@@ -421,7 +422,7 @@ class ClusterMetadata:
     snapshot it starts from. ``gaps`` are ranges [first, end) of missing offsets, whose records are not in the state.
     ``made_anew`` has the topics that reused the name of a removed one in these records; ``removed`` has the ids of all
     removed ones. ``snapshot_end``: the end of the snapshot that it starts from, 0 for none. ``voters``: of the quorum,
-    from its last leader change; it is dynamic from ``kraft_version`` 1 on (KIP-853).
+    from its last leader change, which elected ``controller``; it is dynamic from ``kraft_version`` 1 on (KIP-853).
     """
 
     def __init__(self, end_offset: int = 0, on_change: Callable[[Change], None] | None = None) -> None:
@@ -441,6 +442,7 @@ class ClusterMetadata:
         self.made_anew: dict[str, Creation] = {}
         self.removed: dict[str, None] = {}  # ordered by removal
         self.voters: tuple[int, ...] = ()
+        self.controller: int | None = None
         self.kraft_version = 0
         self._removed: dict[str, int | None] = {}
         self._older_names: dict[str, str] = {}
@@ -505,6 +507,7 @@ class ClusterMetadata:
     def _name_voters(self, record: MetadataRecord) -> None:
         if "voters" in record.fields:  # LeaderChangeMessage, VotersRecord
             self.voters = tuple(voter["voterId"] for voter in record.fields["voters"])
+            self.controller = record.fields.get("leaderId", self.controller)
         elif record.name == "KRaftVersionRecord":
             self.kraft_version = record.fields["kRaftVersion"]
 
@@ -647,6 +650,7 @@ class ClusterMetadata:
                 bool(fields.get("inControlledShutdown")),
                 tuple(fields["logDirs"] or ()),
                 None if fields["cordonedLogDirs"] is None else tuple(fields["cordonedLogDirs"]),
+                fields["rack"],
             )
         elif broker_id not in self.brokers:
             return self._unknown("a change of a broker that is not registered")

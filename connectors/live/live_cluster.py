@@ -17,17 +17,21 @@ from kafka.errors import (
     SaslAuthenticationFailedError,
     TransactionalIdAuthorizationFailedError,
     UnsupportedSaslMechanismError,
+    UnsupportedVersionError,
     for_code,
 )
 from kafka.net import KafkaConnectionManager, NetworkSelector
 from kafka.protocol.admin import DescribeConfigsRequest
+from kafka.protocol.admin.cluster import DescribeQuorumRequest
+from kafka.protocol.admin.groups import ListGroupsRequest
+from kafka.protocol.admin.topics import DescribeTopicPartitionsRequest
 from kafka.protocol.admin.transactions import (
     DescribeProducersRequest,
     DescribeTransactionsRequest,
     ListTransactionsRequest,
 )
 from kafka.protocol.consumer import FetchRequest, IsolationLevel, ListOffsetsRequest, OffsetSpec
-from kafka.protocol.metadata import MetadataRequest
+from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 
 from auditor.base.at_rest import Fields
 from auditor.base.errors import AuditInputError
@@ -43,6 +47,9 @@ CONSUMER, DEBUGGER = (
 )  # replica ids: the latter reads up to the end of any replica
 FETCH_BY_NAME = 12  # from version 13 on topics are identified by id
 TOPIC, BROKER = 2, 4  # types of configuration resources
+VOTER_GONE_MS = 10_000
+QUORUM = ("__cluster_metadata", 0)
+PARTITIONS_AT_ONCE = 2_000
 ATTEMPTS = 3
 PAUSE_S = 0.5
 MOST_ANSWER_BYTES = 1 << 28  # size that an answer may state; a larger one ends the connection
@@ -86,6 +93,22 @@ class ListedTransaction(NamedTuple):
     producer_id: int
     producer_epoch: int = -1
     partitions: frozenset[str] = frozenset()
+
+
+class ControllerQuorum(NamedTuple):
+    """The controllers of a KRaft cluster (DescribeQuorum): the active one (-1: none), the voters, and those that did
+    not fetch from it within :data:`VOTER_GONE_MS`."""
+
+    leader: int
+    voters: tuple[int, ...]
+    gone: tuple[int, ...]
+
+
+class BrokerFeatures(NamedTuple):
+    """Levels of features: those in force, and the highest that a broker supports."""
+
+    finalized: dict[str, int]
+    supported: dict[str, int]
 
 
 class FetchedBatches(NamedTuple):
@@ -150,8 +173,8 @@ class LiveCluster:
         self.manager.close()
         self.net.stop()
 
-    def _ask(self, request: Any, node: int | None, about: str) -> Any:
-        # None after some attempts, with a failure. A request object can be sent once.
+    def _ask(self, request: Any, node: int | None, about: str, *, newer: bool = False) -> Any:
+        # None after some attempts, with a failure. A request object can be sent once. newer: older brokers lack it.
         problem = ""
         for attempt in range(ATTEMPTS):
             if attempt:
@@ -160,6 +183,8 @@ class LiveCluster:
                 return without_nulls(self.manager.run(self._send, request(), node))
             except (KafkaError, OSError) as error:
                 problem = type(error).__name__
+                if newer and isinstance(error, UnsupportedVersionError):
+                    return None
                 if not getattr(error, "retriable", True):
                     break
             except MALFORMED as error:
@@ -200,6 +225,72 @@ class LiveCluster:
             for p in t.partitions
         ]
         return answer.cluster_id, sorted(b.node_id for b in answer.brokers), sorted(logs)
+
+    def racks(self) -> tuple[dict[int, str | None], int]:
+        """The racks of the brokers that are up, and the controller by the metadata: the active one with ZooKeeper."""
+        answer = self._ask(lambda: MetadataRequest(topics=[], allow_auto_topic_creation=False), None, "the brokers")
+        if answer is None:
+            return {}, -1
+        return {b.node_id: getattr(b, "rack", None) for b in answer.brokers}, answer.controller_id
+
+    def quorum(self) -> ControllerQuorum | None:
+        """The controllers; None with ZooKeeper, or where no broker tells."""
+        topic, number = QUORUM
+        part = DescribeQuorumRequest.TopicData.PartitionData(partition_index=number)
+        topics = [DescribeQuorumRequest.TopicData(topic_name=topic, partitions=[part])]
+        answer = self._ask(lambda: DescribeQuorumRequest(topics=topics), None, "the quorum", newer=True)
+        if answer is None or self._bad(answer.error_code, None, "the quorum"):
+            return None
+        (quorum,) = answer.topics[0].partitions
+        if self._bad(quorum.error_code, None, "the quorum"):
+            return None
+        fetched = {v.replica_id: _number(getattr(v, "last_fetch_timestamp", -1)) for v in quorum.current_voters}
+        now = fetched.get(quorum.leader_id, -1)
+        gone = tuple(v for v, time in fetched.items() if v != quorum.leader_id and now - time > VOTER_GONE_MS)
+        return ControllerQuorum(quorum.leader_id, tuple(sorted(fetched)), gone if now >= 0 else ())
+
+    def eligible(self, topics: Iterable[str]) -> dict[Name, tuple[tuple[int, ...], tuple[int, ...]]] | None:
+        """By partition the eligible leader replicas and the last known ones (KIP-966); None before 3.8."""
+        make, eligible = DescribeTopicPartitionsRequest.TopicRequest, dict[Name, Any]()
+        asked, cursor, about = [make(name=name) for name in sorted(topics)], None, "eligible leader replicas"
+        while asked:
+            of = {"topics": asked, "response_partition_limit": PARTITIONS_AT_ONCE, "cursor": cursor}
+            answer = self._ask(partial(DescribeTopicPartitionsRequest, **of), None, about, newer=True)
+            if answer is None:
+                return None
+            for t in answer.topics:
+                if self._bad(t.error_code, None, f"{about} of topic {t.name}"):
+                    continue
+                for p in t.partitions:
+                    lists = (p.eligible_leader_replicas, p.last_known_elr)
+                    eligible[t.name, p.partition_index] = tuple(tuple(some or ()) for some in lists)
+            if (after := answer.next_cursor) is None:
+                break
+            place = {"topic_name": after.topic_name, "partition_index": after.partition_index}
+            cursor = DescribeTopicPartitionsRequest.Cursor(**place)
+            asked = [make(name=topic.name) for topic in asked if topic.name >= after.topic_name]
+        return eligible
+
+    def groups(self, brokers: Iterable[int]) -> list[str] | None:
+        """The groups of all coordinators; None if one does not answer."""
+        groups: set[str] = set()
+        for node in brokers:
+            answer = self._ask(ListGroupsRequest, node, f"groups on broker {node}")
+            if answer is None or self._bad(answer.error_code, None, f"groups on broker {node}"):
+                return None
+            groups.update(g.group_id for g in answer.groups)
+        return sorted(groups)
+
+    def features(self, node: int) -> BrokerFeatures:
+        """The levels of features that a broker knows, empty where it does not answer (3.3 and newer)."""
+        request = partial(
+            ApiVersionsRequest, client_software_name="auditor", client_software_version="1", min_version=3
+        )
+        answer = self._ask(request, node, f"features of broker {node}", newer=True)
+        if answer is None:
+            return BrokerFeatures({}, {})
+        finalized = {f.name: f.max_version_level for f in answer.finalized_features or ()}
+        return BrokerFeatures(finalized, {f.name: f.max_version for f in answer.supported_features or ()})
 
     def offsets(
         self, node: int, names: Iterable[Name], spec: int, isolation: int = READ_UNCOMMITTED, replica: int = CONSUMER,

@@ -174,6 +174,7 @@ ELSEWHERE = (
     "verdicts",
     "lag",
     "checkpoints",
+    "rehearsal",
 )  # tables with rows of logs that were not audited
 
 

@@ -76,6 +76,7 @@ COMMANDS = [
     ("space", ".", "--master", "inline"),
     ("cleaner", ".", "--master", "inline"),
     ("impact", ".", "--master", "inline"),
+    ("rehearse", ".", "--stop", "1", "--master", "inline"),
     ("sql", "SELECT count(*) FROM batches", ".", "--master", "inline"),
     ("decode", "LOG"),
     ("copy", ".", "--out", "OUT/copy"),

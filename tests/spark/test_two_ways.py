@@ -25,7 +25,7 @@ def test_every_table_is_written_and_the_same(spark: SparkSession, tmp_path: Path
     running.audit(options)
     tables = tables_of(tmp_path / "spark [1]")
     assert tables_of(tmp_path / "inline") == tables
-    assert tables.keys() == {*schema.DECODED, *derived_tables.OF_FACTS, "findings", "blocked", "impact"}
+    assert tables.keys() == {*schema.DECODED, *derived_tables.OF_FACTS, "findings", "blocked", "impact", "rehearsal"}
     for name, (written, _) in tables.items():
         assert written.names == schema.TABLES[name].schema().names
     with running.runner(options, spark) as runner:

@@ -21,7 +21,9 @@ from auditor.connectors.live.client_properties import CONNECTION_OPTIONS
 from auditor.connectors.live.live_cluster import (
     EARLIEST,
     TOPIC,
+    BrokerFeatures,
     Budget,
+    ControllerQuorum,
     FetchedBatches,
     ListedTransaction,
     LiveCluster,
@@ -133,6 +135,18 @@ class OneLog:
     def fetch(self, log: PartitionMetadata, offset: int, most: int) -> FetchedBatches:
         return FetchedBatches(self.data, 16, 16)
 
+    def racks(self) -> tuple[dict[int, str | None], int]:
+        return {1: None}, 1
+
+    def quorum(self) -> ControllerQuorum | None:
+        return None
+
+    def features(self, node: int) -> BrokerFeatures:
+        return BrokerFeatures({}, {})
+
+    def groups(self, brokers: list[int]) -> list[str]:
+        return []
+
 
 @pytest.mark.parametrize(
     ("settings", "intact_from", "rules"),
@@ -173,7 +187,7 @@ def test_the_audit_of_a_cluster_is_published_as_ever_and_sends_its_alerts(
     assert status == int(any(f["severity"] in ("error", "critical") for f in found))
     assert json.loads((tmp_path / "summary.json").read_text())["live"]["brokers"] == [1]
     read = {path.name: pq.read_table(path) for path in (tmp_path / "tables").iterdir()}
-    assert set(read) == {*schema.DECODED, *derived_tables.OF_FACTS, "findings", "blocked", "impact"}
+    assert set(read) == {*schema.DECODED, *derived_tables.OF_FACTS, "findings", "blocked", "impact", "rehearsal"}
     assert read["batches"].column("base_offset").to_pylist() == [0, 10, 13]
     assert read["findings"].num_rows == len(found)
 

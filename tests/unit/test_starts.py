@@ -12,7 +12,6 @@ import pytest
 
 from auditor.connectors.kafka_names import is_refused_folder, lacks_number
 from auditor.facts.crash_recovery import HOLE, LOST, STOPS, TAIL
-from auditor.outputs.publish import recovery
 from tests import corpora
 from tests.facts import opened
 from tests.starts import DAMAGES, on_disk
@@ -44,7 +43,7 @@ def predicted(folder: Path) -> tuple[bool, bool, list[str]]:
     """Whether a broker with these log directories starts, whether orders-0 is lost, and the findings."""
     audit = opened(folder)
     found = [f.kind for f in audit.findings if f.severity != "info"]
-    rows = recovery(audit, audit.logs.totals)
+    rows = audit.recovery
     steps = [step for row in rows for step in row["reads"]]
     poison = any(row["poison"] for row in rows)
     failing = {row["log_dir"] for row in rows if not row["starts"]}
@@ -106,7 +105,7 @@ def test_zeros_in_the_last_segment_of_a_clean_stop(change: str, starts: bool, tm
     if change == "unclean":
         (root / ".kafka_cleanshutdown").unlink()
     audit = opened(tmp_path)
-    (row,) = recovery(audit, audit.logs.totals)
+    (row,) = audit.recovery
     stops = [step["file"] for step in row["reads"] if step["kind"] in (TAIL, HOLE) and step["file"]]
     assert stops == ([] if starts else [f"bay.case-8/{log.name}"])
     errors = [f for f in audit.findings if f.kind == "torn-tail" and f.severity == "error" and f.partition == 8]
@@ -139,7 +138,7 @@ def test_a_newer_release_refuses_small_segments(tmp_path: Path) -> None:
     assert [row["starts"] for row in recorded("next-release") if row["damage"] == "3.9.1 on 4.3.1"] == [False]
     base("3.9.1", tmp_path)
     audit = opened(tmp_path)
-    (row,) = recovery(audit, audit.logs.totals)
+    (row,) = audit.recovery
     assert row["starts"]
     assert [words for words in row["next_release"] if "segment.bytes=16384 of topic orders" in words]
 

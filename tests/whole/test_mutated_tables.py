@@ -193,6 +193,7 @@ UNNOTICED: dict[str, dict[str, str]] = {
         "cleaner": "first_uncleanable_offset:shifted held_bytes:shifted",
         "blocked": "age_ms:scaled age_ms:shifted held_at_least_ms:shifted others:shifted",
         "events": "*:deleted *:dropped",
+        "rehearsal": "cluster_id:nulled *:deleted *:dropped",
     },
 }
 LISTED: set[Mutation] = {

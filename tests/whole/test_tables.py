@@ -94,7 +94,9 @@ def test_only_what_is_named_is_computed() -> None:
 def test_without_records_all_other_tables_are_written(tmp_path: Path) -> None:
     published(AuditOptions((str(corpora.unpack("unknown-producer-41")),), tmp_path, tables=True))
     written = {item.name for item in (tmp_path / "tables").iterdir()}
-    assert written == {*schema.DECODED, *derived_tables.OF_FACTS, "findings", "blocked", "impact"} - {"records"}
+    assert written == {*schema.DECODED, *derived_tables.OF_FACTS, "findings", "blocked", "impact", "rehearsal"} - {
+        "records"
+    }
 
 
 @pytest.mark.parametrize("records", [False, True])
