@@ -399,8 +399,13 @@ def stored_batch(task: ReplicaTask, number: int, position: int) -> tuple[np.ndar
     return None
 
 
+def chunks_with_bytes(task: ReplicaTask, number: int) -> Iterator[Chunk | DecodeError]:
+    """Yield the chunks of a segment with the bytes of their batches and verified checksums, or a read error."""
+    return _chunks(task, number, 0, None, raw=True, crc=True)
+
+
 def _chunks(
-    task: ReplicaTask, number: int, start: int, stop: int | None, *, raw: bool, lowest: int = -1
+    task: ReplicaTask, number: int, start: int, stop: int | None, *, raw: bool, lowest: int = -1, crc: bool = False
 ) -> Iterator[Chunk | DecodeError]:
     segment, behind = task.replica.segments[number], task.replica.segments[number + 1 : number + 2]
     f = open_file(segment.place or task.place, segment.name)
@@ -418,7 +423,7 @@ def _chunks(
                 stop=stop,
                 limits=task.limits,
                 raw=raw,
-                crc=False,
+                crc=crc,
                 offsets=(max(least, lowest), below),
                 context=known_of(task, number),
             )
