@@ -107,13 +107,13 @@ def _translations(task: ReplicaTask) -> list[TranslatedOffset]:
 
 A, B = 0, 1  # sides
 RECORD, UNREAD, ASKED, END = range(4)  # kinds of rows
-# Of each record its sums. n: its number among those of its task; at: its offset; stamp: its timestamp. Of an UNREAD
-# row `at` and `stamp` are the first and last offset and `says` is the reason; of an ASKED row n records of the task are
-# before the offset `at`; of an END row n is the number of its records, and `by_broker` is whether a broker set the
+# Of each record its sums. n: its number among those of its task; place: its offset; stamp: its timestamp. Of an UNREAD
+# row `place` and `stamp` are the first and last offset and `says` is the reason; of an ASKED row n records of the task are
+# before the offset `place`; of an END row n is the number of its records, and `by_broker` is whether a broker set the
 # timestamp of any.
 ROWS = pa.schema(
     [("task", pa.int32()), ("pair", pa.int32()), ("part", pa.int32()), ("kind", pa.int8())]
-    + [(name, pa.int64()) for name in ("n", "at", "stamp", "producer", "key_sum", "value_sum", "header_sum")]
+    + [(name, pa.int64()) for name in ("n", "place", "stamp", "producer", "key_sum", "value_sum", "header_sum")]
     + [("by_broker", pa.bool_()), ("says", pa.string())]
 )
 
@@ -191,7 +191,7 @@ def sum_rows(task: SummingTask) -> Iterator[pa.RecordBatch]:
     others += [(ASKED, count, offset, -1, "") for offset in waiting]
     others.append((END, count, log.stable, log.start, ""))
     kinds, *numbers, says = zip(*others, strict=True)
-    columns = dict(zip(("n", "at", "stamp"), (np.array(c, np.int64) for c in numbers), strict=True))
+    columns = dict(zip(("n", "place", "stamp"), (np.array(c, np.int64) for c in numbers), strict=True))
     place = {"task": task.number, "pair": task.pair, "part": log.partition, "kind": np.array(kinds, np.int8)}
     yield from_columns(ROWS, NO_KEY, len(kinds), place | columns | {"by_broker": by_broker, "says": texts(says)})
 
@@ -204,7 +204,7 @@ def _batch(task: SummingTask, records: SummedRecords, count: int) -> pa.RecordBa
         "part": task.log.partition,
         "kind": RECORD,
         "n": count + np.arange(rows, dtype=np.int64),
-        "at": records.offset,
+        "place": records.offset,
         "stamp": records.timestamp,
         "producer": records.producer_id,
         "key_sum": records.key_sum,

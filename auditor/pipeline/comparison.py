@@ -274,13 +274,13 @@ class _Comparing:
             task, base = tasks[row["task"]], rows[row["task"]].base
             log = task.log.topic, task.log.partition
             if row["kind"] == ASKED:
-                self.sides[task.side].asked[log, row["at"]] = base + row["n"]
+                self.sides[task.side].asked[log, row["place"]] = base + row["n"]
             elif row["kind"] == UNREAD:
                 self._unreadable(task, row)
         return [row._replace(keeps=keeps[row.pair]) for row in rows]
 
     def _unreadable(self, task: SummingTask, row: Values) -> None:
-        span = {"first_offset": row["at"], "last_offset": row["stamp"]}
+        span = {"first_offset": row["place"], "last_offset": row["stamp"]}
         span = span if task.side == A else {f"other_{name}": offset for name, offset in span.items()}
         places = self._topics(task.pair, task.log.partition, only=task.side)
         found = _row("unread", note=row["says"], differs=False) | places | span

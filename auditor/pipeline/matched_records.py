@@ -21,7 +21,7 @@ from auditor.pipeline.runner import Joins
 PARTITION_BITS = 40
 MOST_RANGES = 100_000  # of one kind of a comparison
 IDENTITY = ("pair", "stream", "key_sum", "value_sum", "ts")
-_SIDE = """SELECT r.pair, t.stream, r.n + t.base AS n, r.at, r.stamp, r.producer, r.key_sum, r.value_sum, r.header_sum,
+_SIDE = """SELECT r.pair, t.stream, r.n + t.base AS n, r.place, r.stamp, r.producer, r.key_sum, r.value_sum, r.header_sum,
 CASE WHEN t.keeps THEN r.stamp ELSE 0 END AS ts FROM sums r JOIN tasks t ON r.task = t.task
 WHERE r.kind = {record} AND t.side = {side}"""
 _SAME = "a.key_sum = b.key_sum AND a.value_sum = b.value_sum AND a.ts = b.ts"
@@ -62,7 +62,7 @@ JOIN (SELECT DISTINCT {_BY} FROM unmatched_{{name}}) o ON {_ON} GROUP BY {", ".j
 _LATEST = """SELECT r.pair, r.key_sum, max(r.n) AS latest FROM ({side}) r JOIN (SELECT DISTINCT u.pair, u.key_sum
 FROM unmatched_{name} u JOIN pairs p ON u.pair = p.pair WHERE p.compacted AND u.key_sum <> 0) o
 ON r.pair = o.pair AND r.key_sum = o.key_sum GROUP BY r.pair, r.key_sum"""
-_FLAGGED = f"""SELECT u.pair, u.stream, u.n, u.at, u.stamp, u.producer, u.key_sum, u.value_sum, u.ts, o.other,
+_FLAGGED = f"""SELECT u.pair, u.stream, u.n, u.place, u.stamp, u.producer, u.key_sum, u.value_sum, u.ts, o.other,
 coalesce(p.compacted AND u.key_sum <> 0 AND (u.value_sum = 0 OR l.latest > u.n), false) AS superseded
 FROM unmatched_{{name}} u JOIN pairs p ON u.pair = p.pair LEFT JOIN latest_{{name}} l ON u.pair = l.pair
 AND u.key_sum = l.key_sum LEFT JOIN elsewhere_{{name}} o ON {_ON.replace("r.", "u.")}"""
@@ -71,14 +71,14 @@ AND (key_sum <> 0 OR ts <> 0) GROUP BY pair, stream, key_sum, ts HAVING count(*)
 _CHANGED = f"""SELECT r.pair, r.stream, r.n AS a, o.n AS b FROM ({_LONE.format(name="a")}) r
 JOIN ({_LONE.format(name="b")}) o ON r.pair = o.pair AND r.stream = o.stream AND r.key_sum = o.key_sum AND r.ts = o.ts"""
 # Records with consecutive numbers and equal flags; `shift` leads from a number to that of the record that was changed.
-_RANGES = f"""SELECT pair, stream, elsewhere, superseded, shift, min(n) AS first, max(n) AS last, min(at) AS first_at,
-max(at) AS last_at, min(stamp) AS earliest, max(stamp) AS latest, min(producer) AS producer, max(producer) AS most,
+_RANGES = f"""SELECT pair, stream, elsewhere, superseded, shift, min(n) AS first, max(n) AS last, min(place) AS first_at,
+max(place) AS last_at, min(stamp) AS earliest, max(stamp) AS latest, min(producer) AS producer, max(producer) AS most,
 min(other) AS other_first, max(other) AS other_last FROM (
 SELECT f.*, f.n - row_number() OVER (PARTITION BY pair, stream, elsewhere, superseded, shift ORDER BY n) AS g FROM (
 SELECT u.*, u.other IS NOT NULL AS elsewhere, c.{{other}} - c.{{name}} AS shift FROM flagged_{{name}} u
 LEFT JOIN changed c ON u.pair = c.pair AND u.stream = c.stream AND u.n = c.{{name}}) f) e
 GROUP BY pair, stream, elsewhere, superseded, shift, g ORDER BY pair, stream, first LIMIT {MOST_RANGES + 1}"""
-_AT = """SELECT w.pair, w.stream, w.n, r.at, r.stamp FROM wanted w JOIN ({side}) r
+_AT = """SELECT w.pair, w.stream, w.n, r.place, r.stamp FROM wanted w JOIN ({side}) r
 ON w.pair = r.pair AND w.stream = r.stream AND w.n = r.n"""
 
 Stream = tuple[int, int]  # pair and partition; partition -1: all of them
@@ -218,7 +218,7 @@ class RecordMatcher:
             return {}
         self.joins.put("wanted", _table({"pair": pa.int32(), "stream": pa.int32(), "n": pa.int64()}, rows))
         found = self._ask(_AT.format(side=self.b if side else self.a))
-        return {(row["pair"], row["stream"], row["n"]): row["at"] for row in found}
+        return {(row["pair"], row["stream"], row["n"]): row["place"] for row in found}
 
 
 def _table(kinds: Mapping[str, pa.DataType], rows: Iterable[Sequence[Any]]) -> pa.Table:
