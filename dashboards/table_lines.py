@@ -279,7 +279,9 @@ def compared_offsets(row: Values, side: str) -> str:
         return ""
     lacks = "missing behind expired compacted" if side else "extra"
     if row["kind"] in lacks.split() and row["records"]:
-        return " and ".join(filter(None, ("" if first is None else f"after {first}", "" if last is None else f"before {last}")))
+        return " and ".join(
+            filter(None, ("" if first is None else f"after {first}", "" if last is None else f"before {last}"))
+        )
     return f"{first}" if first == last or last is None else f"{first} to {last}"
 
 

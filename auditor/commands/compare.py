@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,9 +56,9 @@ def run(args: argparse.Namespace) -> int:
 
     key = None if args.sum_key is None else key_of(Path(args.sum_key))
     asked = CompareOptions(parsed_map(args.topic_map), key)
-    common = {"master": args.master, "at_once": args.at_once, "remote": tuple(args.remote)}
-    ours, theirs = (AuditOptions((path,), Path(), **common) for path in (args.a, args.b))
-    ours = AuditOptions((args.a,), Path(), topics=tuple(args.topic), **common)
+    how = {"master": args.master, "at_once": args.at_once, "remote": tuple(args.remote)}
+    theirs = AuditOptions((args.b,), Path(), **how)
+    ours = replace(theirs, paths=(args.a,), topics=tuple(args.topic))
     out = utf8_stdout()
     with running.failures(), running.runner(ours) as runner:
         done = compare((ours, theirs), runner, asked)

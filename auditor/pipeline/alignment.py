@@ -30,7 +30,7 @@ class MatchedRun(NamedTuple):
 
 
 def in_order(runs: Sequence[MatchedRun]) -> tuple[list[MatchedRun], list[MatchedRun]]:
-    """Part runs, which are sorted by ``first``, into those with the most records that B has in the order of A, and others.
+    """Part runs, sorted by ``first``, into those with the most records that B has in the order of A, and others.
 
     Cost: n log n (the heaviest increasing subsequence, by a Fenwick tree of maxima).
     """

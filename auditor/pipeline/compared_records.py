@@ -137,7 +137,7 @@ class SummingTask(NamedTuple):
 
 
 MOST_BYTES = 256 << 20  # of a task
-NO_KEY = (None,) * 5
+NO_KEY = (None, None, "", None, None)
 
 
 def tasks_of(audit: Audit, logs: Mapping[Log, ReadableLog]) -> dict[Log, ReplicaTask]:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError
-from auditor.base.words import plural
 from auditor.connectors.codec import mirror_maker
 from auditor.connectors.codec.mirror_maker import TranslatedOffset
 from auditor.connectors.schema import MadeOf, declared
@@ -48,13 +47,13 @@ if TYPE_CHECKING:
 COMPARISON = declared(
     "comparison",
     """
-    records of a range that two inputs, A and B, do not have alike, by [auditor compare](compare.md): what read_committed \
-consumers get of A, against what they get of B
+    records of a range that two inputs, A and B, do not have alike, by [auditor compare](compare.md): what \
+read_committed consumers get of A, against what they get of B
     SELECT kind, topic, sum(records) AS records FROM comparison WHERE differs GROUP BY ALL
-    kind:string missing (A has them, B lacks them), behind (the same, at the end of the log), duplicated (B has them more \
-often), out_of_order (B has them at another place), changed (B has another value), extra (only B has them), headers \
-(only the headers differ), no_topic, unread, group_early, group_late, group_right, or what explains a difference: expired, \
-compacted, timestamps, tool_headers
+    kind:string missing (A has them, B lacks them), behind (the same, at the end of the log), duplicated (B has them \
+more often), out_of_order (B has them at another place), changed (B has another value), extra (only B has them), \
+headers (only the headers differ), no_topic, unread, group_early, group_late, group_right, or what explains a \
+difference: expired, compacted, timestamps, tool_headers
     differs:bool whether it counts as a difference: exit code 1
     records:long how many; of a group those that it reads twice (early) or never (late); null where not known
     topic:string topic of A; null for extra records of topics with different numbers of partitions
@@ -75,9 +74,9 @@ compacted, timestamps, tool_headers
     key=(),
 )
 KINDS = (
-    "missing duplicated out_of_order changed extra behind headers no_topic unread group_late group_early group_right "
-    "expired compacted timestamps tool_headers"
-).split()
+    *("missing", "duplicated", "out_of_order", "changed", "extra", "behind", "headers", "no_topic", "unread"),
+    *("group_late", "group_early", "group_right", "expired", "compacted", "timestamps", "tool_headers"),
+)
 EXPLAINED = frozenset({"expired", "compacted", "timestamps", "tool_headers", "group_early", "group_right"})
 REWRITTEN = 2  # timestamps do not identify records where without them at least so many times more match
 
@@ -357,7 +356,7 @@ class _Comparing:
         lacking = self.sides[1 - side].logs.get((pair.first if side else pair.other, stream[1]))
         if around[0] is None and around[1] is not None and lacking is not None and lacking.start >= records > 0:
             return "expired", f"the log of {other} starts at offset {lacking.start}: retention may have deleted them"
-        note = None
+        note: str | None = None
         if pair.compacted is None:
             note = "cleanup.policy is not in the input: if it is compact, the cleaner may have removed them"
         if side == A and around[0] is not None and around[1] is None:
@@ -413,7 +412,9 @@ class _Comparing:
                 yield _row("timestamps", records=stamps, note=why) | names
             if headers := matched.headers.get(number):
                 every = headers == matched.matched[number]
-                kind, why = ("tool_headers", "of all records: a tool adds or removes them") if every else ("headers", None)
+                kind, why = (
+                    ("tool_headers", "of all records: a tool adds or removes them") if every else ("headers", None)
+                )
                 yield _row(kind, records=headers, note=why) | names
 
     # groups

@@ -13,8 +13,8 @@ from auditor.pipeline.alignment import Alignment, MatchedRun, in_order
 from auditor.pipeline.compared_records import RECORD
 from auditor.pipeline.runner import Joins
 
-# A stream is what is compared in order: the records of a partition, in A and in B; of topics with different numbers of
-# partitions all records (stream -1), in order by key. A record is identified by the sums of its key and value and by
+# A stream is what is compared in order: the records of a partition, in A and in B; of topics with different numbers
+# of partitions all records (stream -1), in order by key. A record is identified by the sums of its key and value and by
 # its timestamp, if that is kept. Records are numbered in their stream; in stream -1 the partition is above the number.
 
 
@@ -42,9 +42,11 @@ WHERE r.n >= s.{name}_low AND r.n < s.{name}_behind"""
 _ON = " AND ".join(f"r.{name} = o.{name}" for name in IDENTITY)
 _BY = ", ".join(IDENTITY)
 # Records that the middle of the other side has less often.
-_UNMATCHED = f"""SELECT r.* FROM (SELECT m.*, row_number() OVER (PARTITION BY {_BY} ORDER BY n) AS k FROM middle_{{name}} m) r
+_UNMATCHED = f"""SELECT r.* FROM (
+SELECT m.*, row_number() OVER (PARTITION BY {_BY} ORDER BY n) AS k FROM middle_{{name}} m) r
 LEFT JOIN (SELECT {_BY}, count(*) AS c FROM middle_{{other}} GROUP BY {_BY}) o ON {_ON} WHERE r.k > coalesce(o.c, 0)"""
-_ONCE = f"SELECT {_BY}, min(n) AS n, min(header_sum) AS h, min(stamp) AS s FROM middle_{{name}} GROUP BY {_BY} HAVING count(*) = 1"
+_ONCE = f"""SELECT {_BY}, min(n) AS n, min(header_sum) AS h, min(stamp) AS s
+FROM middle_{{name}} GROUP BY {_BY} HAVING count(*) = 1"""
 _ANCHORS = f"""SELECT r.pair, r.stream, r.key_sum, r.n AS a, o.n AS b, r.h <> o.h AS headers, r.s <> o.s AS stamps
 FROM ({_ONCE.format(name="a")}) r JOIN ({_ONCE.format(name="b")}) o ON {_ON}"""
 # The first and last record of each run.
@@ -54,11 +56,14 @@ coalesce(a <> lead(a) OVER w - 1 OR b <> lead(b) OVER w - 1, true) AS ends
 FROM anchors WHERE stream >= 0 WINDOW w AS (PARTITION BY pair, stream ORDER BY a)) e
 WHERE starts OR ends ORDER BY pair, stream, a LIMIT {most}"""
 # By key: records that B has behind a later one of the same key, in the same partition.
-_INVERTED = f"""SELECT pair, a, b FROM (SELECT pair, a, b, lag(b) OVER (PARTITION BY pair, key_sum ORDER BY a) AS p
-FROM anchors WHERE stream < 0 AND key_sum <> 0) e WHERE p > b AND floor(p / {1 << PARTITION_BITS}) = floor(b / {1 << PARTITION_BITS})
+_INVERTED = f"""SELECT pair, a, b FROM (
+SELECT pair, a, b, lag(b) OVER (PARTITION BY pair, key_sum ORDER BY a) AS p
+FROM anchors WHERE stream < 0 AND key_sum <> 0) e
+WHERE p > b AND floor(p / {1 << PARTITION_BITS}) = floor(b / {1 << PARTITION_BITS})
 ORDER BY pair, a LIMIT {MOST_RANGES}"""
-_ELSEWHERE = f"""SELECT {", ".join(f"r.{name}" for name in IDENTITY)}, min(r.n) AS other FROM ({{side}}) r
-JOIN (SELECT DISTINCT {_BY} FROM unmatched_{{name}}) o ON {_ON} GROUP BY {", ".join(f"r.{name}" for name in IDENTITY)}"""
+_OF_R = ", ".join(f"r.{name}" for name in IDENTITY)
+_ELSEWHERE = f"""SELECT {_OF_R}, min(r.n) AS other FROM ({{side}}) r
+JOIN (SELECT DISTINCT {_BY} FROM unmatched_{{name}}) o ON {_ON} GROUP BY {_OF_R}"""
 _LATEST = """SELECT r.pair, r.key_sum, max(r.n) AS latest FROM ({side}) r JOIN (SELECT DISTINCT u.pair, u.key_sum
 FROM unmatched_{name} u JOIN pairs p ON u.pair = p.pair WHERE p.compacted AND u.key_sum <> 0) o
 ON r.pair = o.pair AND r.key_sum = o.key_sum GROUP BY r.pair, r.key_sum"""
@@ -98,8 +103,8 @@ class TaskRow(NamedTuple):
 class Matched(NamedTuple):
     """What matching two inputs gives.
 
-    ``unmatched``: by side ranges of records without a counterpart. ``headers``, ``stamps``: by pair, of how many matched
-    records these differ, of ``matched``. ``inverted``: of streams -1 the records out of order. ``too_many``: whether
+    ``unmatched``: by side ranges of records without a counterpart. ``headers``, ``stamps``: by pair, of how many of the
+    ``matched`` records these differ. ``inverted``: of streams -1 the records out of order. ``too_many``: whether
     ranges or runs were cut off.
     """
 
@@ -180,7 +185,7 @@ class RecordMatcher:
             self.matched[stream[0]] += n + max(0, end.records)
         return runs
 
-    def _keep_middles(self, spans: list[tuple[int, ...]]) -> None:
+    def _keep_middles(self, spans: Sequence[tuple[int, ...]]) -> None:
         names = ("a_low", "a_behind", "b_low", "b_behind")
         kinds = {"pair": pa.int32(), "stream": pa.int32(), **dict.fromkeys(names, pa.int64())}
         self.joins.put("spans", _table(kinds, spans))
@@ -189,7 +194,9 @@ class RecordMatcher:
         self.joins.keep("anchors", _ANCHORS)
 
     def _anchors(self) -> dict[Stream, list[MatchedRun]]:
-        counted = "SELECT pair, count(*) AS n, sum(CAST(headers AS INT)) AS h, sum(CAST(stamps AS INT)) AS s FROM anchors"
+        counted = (
+            "SELECT pair, count(*) AS n, sum(CAST(headers AS INT)) AS h, sum(CAST(stamps AS INT)) AS s FROM anchors"
+        )
         for row in self._ask(f"{counted} GROUP BY pair"):
             self._note({"pair": row["pair"], "headers": row["h"], "stamps": row["s"]})
             self.matched[row["pair"]] += row["n"]

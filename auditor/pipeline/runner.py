@@ -677,7 +677,9 @@ class Runner(ABC):
         """Return the result of an SQL text over ``tables``. Errors: :class:`AuditInputError` for a wrong text."""
 
     @abstractmethod
-    def joins(self, name: str, columns: pa.Schema, tasks: Sequence[Any], work: TaskRows) -> AbstractContextManager[Joins]:
+    def joins(
+        self, name: str, columns: pa.Schema, tasks: Sequence[Any], work: TaskRows
+    ) -> AbstractContextManager[Joins]:
         """Run ``work`` for every task, and answer queries over all of their rows, the table ``name``."""
 
     @abstractmethod

@@ -47,7 +47,9 @@ def named_pairs(
     for first, other in given.items():
         for name, side, topics in ((first, "A", ours), (other, "B", theirs)):
             if name not in topics:
-                raise AuditInputError(f"--topic-map {first}={other}: no topic {name} in {side}{did_you_mean(name, topics)}")
+                raise AuditInputError(
+                    f"--topic-map {first}={other}: no topic {name} in {side}{did_you_mean(name, topics)}"
+                )
     pairs, lacking = list(given.items()), []
     for topic in sorted(set(ours) - set(given)):
         if mirror_maker.INTERNAL.fullmatch(topic):

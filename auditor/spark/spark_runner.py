@@ -186,7 +186,9 @@ class SparkRunner(Runner):
 
         return query(self.spark, audit, text, tables)
 
-    def joins(self, name: str, columns: pa.Schema, tasks: Sequence[Any], work: TaskRows) -> AbstractContextManager[Joins]:
+    def joins(
+        self, name: str, columns: pa.Schema, tasks: Sequence[Any], work: TaskRows
+    ) -> AbstractContextManager[Joins]:
         from auditor.spark.spark_tables import SparkJoins
 
         return SparkJoins(self.spark, name, columns, tasks, work)

@@ -18,7 +18,7 @@ from auditor.replay.reading.lag_counts import FAR, Outcomes
 from auditor.replay.task import ReplicaTask
 
 # Sums: keyed BLAKE2b (RFC 7693) with a digest of 8 bytes, as ``hashlib.blake2b(part, key=key, digest_size=8)`` makes
-# them, of the key, of the value and of the stored headers of each record. 0 stands for null, and for no headers. Whoever
+# them, of the key, of the value and of the stored headers of each record. 0 stands for null, and for no headers. Who
 # lacks the key cannot learn from a sum what it was made of.
 
 
@@ -28,8 +28,10 @@ U64 = np.uint64
 Words = tuple[U64, U64, U64, U64, U64, U64, U64, U64, U64, U64, U64, U64, U64, U64, U64, U64]
 _BLOCK = 128
 _IV = np.array(
-    [0x6A09E667F3BCC908, 0xBB67AE8584CAA73B, 0x3C6EF372FE94F82B, 0xA54FF53A5F1D36F1]
-    + [0x510E527FADE682D1, 0x9B05688C2B3E6C1F, 0x1F83D9ABFB41BD6B, 0x5BE0CD19137E2179],
+    [
+        *(0x6A09E667F3BCC908, 0xBB67AE8584CAA73B, 0x3C6EF372FE94F82B, 0xA54FF53A5F1D36F1),
+        *(0x510E527FADE682D1, 0x9B05688C2B3E6C1F, 0x1F83D9ABFB41BD6B, 0x5BE0CD19137E2179),
+    ],
     U64,
 )
 _PARAMETERS = U64(0x01010000 | KEY_BYTES << 8 | SIZE)
@@ -218,8 +220,9 @@ def summed_records(
 ) -> Iterator[SummedRecords | UnreadRecords]:
     """Yield the records from ``start`` to before the last stable offset ``stable``, and what could not be read.
 
-    ``segments``: numbers of those to read. Without markers, and without records of transactions that ``outcomes`` has as open or aborted. Checksums are
-    verified. Memory: a chunk of a segment. Cost: decompression, and a pass over keys, values and headers.
+    ``segments``: numbers of those to read. Without markers, and without records of transactions that ``outcomes`` has
+    as open or aborted. Checksums are verified. Memory: a chunk of a segment. Cost: decompression, and a pass over keys,
+    values and headers.
     """
     summer = RecordSummer(key)
     spans = lag_counts.stretches(task)
