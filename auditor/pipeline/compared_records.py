@@ -52,9 +52,9 @@ class ReadableLog(NamedTuple):
 
 def readable_logs(audit: Audit) -> dict[Log, ReadableLog]:
     """Return the logs of an input, without Kafka's own. Errors: :class:`AuditInputError` for several clusters."""
-    found = audit.runner.over(audit.replicas.held, partial(_readable, audit.clusters), "find what consumers get")
+    packed_logs = audit.runner.over(audit.replicas.held, partial(_readable, audit.clusters), "find what consumers get")
     logs: dict[Log, ReadableLog] = {}
-    for log in (log for packed in found for log in loads(packed)):
+    for log in (log for packed in packed_logs for log in loads(packed)):
         if (other := logs.setdefault((log.topic, log.partition), log)).join_key != log.join_key:
             dirs = f"{other.log_dir} and {log.log_dir}"
             raise AuditInputError(f"{dirs} are of different clusters: give the directories of one cluster on each side")
@@ -88,7 +88,7 @@ def translations(audit: Audit, logs: Mapping[Log, ReadableLog]) -> list[Translat
 
 
 def _translations(task: ReplicaTask) -> list[TranslatedOffset]:
-    found: list[TranslatedOffset] = []
+    offsets: list[TranslatedOffset] = []
     for number in range(len(task.replica.segments)):
         for chunk in lag_counts.chunks_with_bytes(task, number):
             if isinstance(chunk, DecodeError) or not chunk.raw:
@@ -98,8 +98,8 @@ def _translations(task: ReplicaTask) -> list[TranslatedOffset]:
             if all(len(stored) > walking.HEADER for stored in raw):
                 records = (record for _, record in records_of(raw, some, file="", limits=task.limits))
                 pairs = ((r.key, r.value) for r in records if isinstance(r, Record))
-                found += mirror_maker.translated(task.replica.topic or "", pairs)
-    return found
+                offsets += mirror_maker.translated(task.replica.topic or "", pairs)
+    return offsets
 
 
 # Rows of sums.
@@ -107,10 +107,10 @@ def _translations(task: ReplicaTask) -> list[TranslatedOffset]:
 
 A, B = 0, 1  # sides
 RECORD, UNREAD, ASKED, END = range(4)  # kinds of rows
-# Of each record its sums. n: its number among those of its task; place: its offset; stamp: its timestamp. Of an UNREAD
-# row `place` and `stamp` are the first and last offset and `says` is the reason; of an ASKED row n records of the task are
-# before the offset `place`; of an END row n is the number of its records, and `by_broker` is whether a broker set the
-# timestamp of any.
+# Of each record its sums. n: its number among those of its task; place: its offset; stamp: its timestamp. Of an
+# UNREAD row `place` and `stamp` are the first and last offset, and `says` is the reason; of an ASKED row n records of
+# the task are before the offset `place`; of an END row n is the number of its records, and `by_broker` is whether a
+# broker set the timestamp of any.
 ROWS = pa.schema(
     [("task", pa.int32()), ("pair", pa.int32()), ("part", pa.int32()), ("kind", pa.int8())]
     + [(name, pa.int64()) for name in ("n", "place", "stamp", "producer", "key_sum", "value_sum", "header_sum")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -211,18 +211,18 @@ class _Comparing:
         """Match records by their timestamps too, unless that of few are alike; return where these were rewritten."""
         compacted = {number: pair.compacted is True for number, pair in enumerate(self.pairs)}
         matcher = RecordMatcher(joins, places, compacted)
-        matched, found = matcher.match(counts), dict[int, int]()
+        matched, few = matcher.match(counts), dict[int, int]()
         for number in {row.pair for row in places if row.keeps}:
             least = sum(min(count) for (pair, _), count in counts.items() if pair == number)
             if matched.matched[number] * REWRITTEN < least:
-                found[number] = matched.matched[number]
-        if not found:
+                few[number] = matched.matched[number]
+        if not few:
             return matcher, matched, set()
-        again = [row._replace(keeps=row.keeps and row.pair not in found) for row in places]
+        again = [row._replace(keeps=row.keeps and row.pair not in few) for row in places]
         second = RecordMatcher(joins, again, compacted)
         without = second.match(counts)
-        rewritten = {number for number, before in found.items() if without.matched[number] > REWRITTEN * before}
-        if rewritten == found.keys():
+        rewritten = {number for number, before in few.items() if without.matched[number] > REWRITTEN * before}
+        if rewritten == few.keys():
             return second, without, rewritten
         again = [row._replace(keeps=row.keeps and row.pair not in rewritten) for row in places]
         matcher = RecordMatcher(joins, again, compacted)
@@ -282,8 +282,8 @@ class _Comparing:
         span = {"first_offset": row["place"], "last_offset": row["stamp"]}
         span = span if task.side == A else {f"other_{name}": offset for name, offset in span.items()}
         places = self._topics(task.pair, task.log.partition, only=task.side)
-        found = _row("unread", note=row["says"], differs=False) | places | span
-        self.unread[self._stream(task.pair, task.log.partition)].append(found)
+        unread = _row("unread", note=row["says"], differs=False) | places | span
+        self.unread[self._stream(task.pair, task.log.partition)].append(unread)
 
     def _topics(self, pair: int, partition: int, only: int | None = None) -> Fields:
         """Columns of the topics and partitions of a pair; ``only``: where the partition is that of one side alone."""
@@ -298,15 +298,15 @@ class _Comparing:
     # records
 
     def _of_records(self, matcher: RecordMatcher, matched: Matched) -> list[Fields]:
-        found = [*self._missing(matched), *self._only_there(matched), *self._moved(matched)]
-        found = self._changed(found, matched)
+        ranges = [*self._missing(matched), *self._only_there(matched), *self._moved(matched)]
+        ranges = self._changed(ranges)
         wanted: tuple[list[_Place], list[_Place]] = ([], [])
-        for one in found:
+        for one in ranges:
             wanted[A].extend((*one.stream, n) for n in one.numbers[:2] if n is not None)
             wanted[B].extend((*one.stream, n) for n in one.numbers[2:] if n is not None)
         offsets = matcher.offsets(A, wanted[A]), matcher.offsets(B, wanted[B])
         rows = []
-        for one in found:
+        for one in ranges:
             for k, name in enumerate(("first_offset", "last_offset", "other_first_offset", "other_last_offset")):
                 if (n := one.numbers[k]) is not None:
                     one.row[name] = offsets[k // 2].get((*one.stream, n))
@@ -367,7 +367,7 @@ class _Comparing:
         stream = r["pair"], r["stream"]
         partition = stream[1] if stream[1] >= 0 else r["first"] >> PARTITION_BITS
         row = _row(kind, records=r["last"] - r["first"] + 1, note=note) | self._topics(stream[0], partition, side)
-        if any((found["first_offset"] is None) == (side == A) for found in self.unread.get(stream, ())):
+        if any((one["first_offset"] is None) == (side == A) for one in self.unread.get(stream, ())):
             row |= {"differs": False, "note": "inconclusive: the other side has unreadable records in this partition"}
         times = {"first_at": r["earliest"], "last_at": r["latest"]}
         times = {name: ms if ms >= 0 else None for name, ms in times.items()}
@@ -378,15 +378,14 @@ class _Comparing:
             for run in alignment.moved:
                 row = _row("out_of_order", records=run.records) | self._topics(*stream)
                 yield _Range(stream, row, row, (run.first, run.last, run.other, run.other_last))
-        for found in matched.inverted:
-            stream, partition = (found["pair"], -1), found["a"] >> PARTITION_BITS
+        for pair in matched.inverted:
+            stream, partition = (pair["pair"], -1), pair["a"] >> PARTITION_BITS
             row = _row("out_of_order", records=1, note="behind a later record of its key in B")
-            row |= self._topics(found["pair"], partition, A) | {"other_partition": found["b"] >> PARTITION_BITS}
-            yield _Range(stream, row, row, (found["a"], found["a"], found["b"], found["b"]))
+            row |= self._topics(pair["pair"], partition, A) | {"other_partition": pair["b"] >> PARTITION_BITS}
+            yield _Range(stream, row, row, (pair["a"], pair["a"], pair["b"], pair["b"]))
 
-    def _changed(self, found: Iterable[_Range], matched: Matched) -> list[_Range]:
+    def _changed(self, ranges: list[_Range]) -> list[_Range]:
         """Make one of records that A has, and as many others that B has, between the same matched neighbours."""
-        ranges = list(found)
         extra = {(one.stream, one.numbers[:2]): one for one in ranges if one.row["kind"] == "extra"}
         gone = set[int]()
         for k, one in enumerate(ranges):
@@ -412,10 +411,8 @@ class _Comparing:
                 yield _row("timestamps", records=stamps, note=why) | names
             if headers := matched.headers.get(number):
                 every = headers == matched.matched[number]
-                kind, why = (
-                    ("tool_headers", "of all records: a tool adds or removes them") if every else ("headers", None)
-                )
-                yield _row(kind, records=headers, note=why) | names
+                note = "of all records: a tool adds or removes them" if every else None
+                yield _row("tool_headers" if every else "headers", records=headers, note=note) | names
 
     # groups
 

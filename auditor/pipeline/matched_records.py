@@ -21,8 +21,8 @@ from auditor.pipeline.runner import Joins
 PARTITION_BITS = 40
 MOST_RANGES = 100_000  # of one kind of a comparison
 IDENTITY = ("pair", "stream", "key_sum", "value_sum", "ts")
-_SIDE = """SELECT r.pair, t.stream, r.n + t.base AS n, r.place, r.stamp, r.producer, r.key_sum, r.value_sum, r.header_sum,
-CASE WHEN t.keeps THEN r.stamp ELSE 0 END AS ts FROM sums r JOIN tasks t ON r.task = t.task
+_SIDE = """SELECT r.pair, t.stream, r.n + t.base AS n, r.place, r.stamp, r.producer, r.key_sum, r.value_sum,
+r.header_sum, CASE WHEN t.keeps THEN r.stamp ELSE 0 END AS ts FROM sums r JOIN tasks t ON r.task = t.task
 WHERE r.kind = {record} AND t.side = {side}"""
 _SAME = "a.key_sum = b.key_sum AND a.value_sum = b.value_sum AND a.ts = b.ts"
 # What the first records have in common, and how often their headers and timestamps differ.
@@ -74,10 +74,12 @@ AND u.key_sum = l.key_sum LEFT JOIN elsewhere_{{name}} o ON {_ON.replace("r.", "
 _LONE = """SELECT pair, stream, key_sum, ts, min(n) AS n FROM flagged_{name} WHERE other IS NULL AND NOT superseded
 AND (key_sum <> 0 OR ts <> 0) GROUP BY pair, stream, key_sum, ts HAVING count(*) = 1"""
 _CHANGED = f"""SELECT r.pair, r.stream, r.n AS a, o.n AS b FROM ({_LONE.format(name="a")}) r
-JOIN ({_LONE.format(name="b")}) o ON r.pair = o.pair AND r.stream = o.stream AND r.key_sum = o.key_sum AND r.ts = o.ts"""
+JOIN ({_LONE.format(name="b")}) o ON r.pair = o.pair AND r.stream = o.stream AND r.key_sum = o.key_sum
+AND r.ts = o.ts"""
 # Records with consecutive numbers and equal flags; `shift` leads from a number to that of the record that was changed.
-_RANGES = f"""SELECT pair, stream, elsewhere, superseded, shift, min(n) AS first, max(n) AS last, min(place) AS first_at,
-max(place) AS last_at, min(stamp) AS earliest, max(stamp) AS latest, min(producer) AS producer, max(producer) AS most,
+_RANGES = f"""SELECT pair, stream, elsewhere, superseded, shift, min(n) AS first, max(n) AS last,
+min(place) AS first_at, max(place) AS last_at, min(stamp) AS earliest,
+max(stamp) AS latest, min(producer) AS producer, max(producer) AS most,
 min(other) AS other_first, max(other) AS other_last FROM (
 SELECT f.*, f.n - row_number() OVER (PARTITION BY pair, stream, elsewhere, superseded, shift ORDER BY n) AS g FROM (
 SELECT u.*, u.other IS NOT NULL AS elsewhere, c.{{other}} - c.{{name}} AS shift FROM flagged_{{name}} u
@@ -141,16 +143,16 @@ class RecordMatcher:
         spans = [(*stream, *_span(*runs[stream], counts[stream])) for stream in sorted(middle)]
         spans += [(*stream, 0, 1 << 62, 0, 1 << 62) for stream in counts if stream[1] < 0]
         unmatched: tuple[list[Fields], list[Fields]] = ([], [])
-        found, inverted = dict[Stream, list[MatchedRun]](), list[Fields]()
+        runs_of, inverted = dict[Stream, list[MatchedRun]](), list[Fields]()
         if spans:
             self._keep_middles(spans)
-            found, inverted = self._anchors(), self._ask(_INVERTED)
+            runs_of, inverted = self._anchors(), self._ask(_INVERTED)
             unmatched = self._unmatched()
         too_many = max(len(unmatched[0]), len(unmatched[1]), len(inverted) + 1) > MOST_RANGES
-        too_many |= sum(map(len, found.values())) >= MOST_RANGES
+        too_many |= sum(map(len, runs_of.values())) >= MOST_RANGES
         alignments = {}
         for stream, (first, last) in runs.items():
-            kept, moved = in_order(found.get(stream, []))
+            kept, moved = in_order(runs_of.get(stream, []))
             alignments[stream] = Alignment([*_joined([first, *kept, last])], moved)
         return Matched(alignments, unmatched, inverted, self.headers, self.stamps, self.matched, too_many)
 
@@ -224,8 +226,8 @@ class RecordMatcher:
         if not rows:
             return {}
         self.joins.put("wanted", _table({"pair": pa.int32(), "stream": pa.int32(), "n": pa.int64()}, rows))
-        found = self._ask(_AT.format(side=self.b if side else self.a))
-        return {(row["pair"], row["stream"], row["n"]): row["place"] for row in found}
+        numbered = self._ask(_AT.format(side=self.b if side else self.a))
+        return {(row["pair"], row["stream"], row["n"]): row["place"] for row in numbered}
 
 
 def _table(kinds: Mapping[str, pa.DataType], rows: Iterable[Sequence[Any]]) -> pa.Table:

@@ -99,13 +99,13 @@ def _compress(h: np.ndarray, m: np.ndarray, count: U64, last: bool, iv: np.ndarr
 def _load(data: np.ndarray, position: int, end: int, m: np.ndarray) -> None:
     # The words of a block; behind the end of the part they are 0.
     for k in range(16):
-        at = position + 8 * k
-        if at + 8 <= end:
-            m[k] = U64(le64(data, at))
+        begin = position + 8 * k
+        if begin + 8 <= end:
+            m[k] = U64(le64(data, begin))
         else:
             word = U64(0)
-            for i in range(max(end - at, 0)):
-                word |= U64(data[at + i]) << U64(8 * i)
+            for i in range(max(end - begin, 0)):
+                word |= U64(data[begin + i]) << U64(8 * i)
             m[k] = word
 
 
