@@ -47,13 +47,10 @@ if TYPE_CHECKING:
 COMPARISON = declared(
     "comparison",
     """
-    records of a range that two inputs, A and B, do not have alike, by [auditor compare](compare.md): what \
-read_committed consumers get of A, against what they get of B
-    SELECT kind, topic, sum(records) AS records FROM comparison WHERE differs GROUP BY ALL
-    kind:string missing (A has them, B lacks them), behind (the same, at the end of the log), duplicated (B has them \
-more often), out_of_order (B has them at another place), changed (B has another value), extra (only B has them), \
-headers (only the headers differ), no_topic, unread, group_early, group_late, group_right, or what explains a \
-difference: expired, compacted, timestamps, tool_headers
+    a range of records that two inputs, A and B, do not have alike. [auditor compare](compare.md) makes it; no query \
+names it
+    SELECT kind, topic, sum(records) AS records FROM comparison WHERE differs GROUP BY kind, topic
+    kind:string what differs, such as missing, duplicated or group_late; see [kinds](compare.md#rows)
     differs:bool whether it counts as a difference: exit code 1
     records:long how many; of a group those that it reads twice (early) or never (late); null where not known
     topic:string topic of A; null for extra records of topics with different numbers of partitions

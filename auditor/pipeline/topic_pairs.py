@@ -38,7 +38,7 @@ def parsed_map(texts: Sequence[str]) -> dict[str, str]:
 def named_pairs(
     ours: Collection[str], theirs: Collection[str], given: Mapping[str, str]
 ) -> tuple[list[tuple[str, str]], list[str]]:
-    """Return the pairs of topic names, and the topics of A without a pair. MirrorMaker's own topics are left out.
+    """Return the pairs of topic names, and the topics of A without a pair. Excluded: MirrorMaker's own topics.
 
     A name of A means the topic of that name in B (IdentityReplicationPolicy), else the only topic ``SOURCE.NAME`` there
     that A does not have itself (DefaultReplicationPolicy, KIP-382). Errors: :class:`AuditInputError` for a name of

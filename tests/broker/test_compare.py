@@ -209,7 +209,7 @@ def _make(both: Mirrored, run: Driver, there: Driver) -> None:
 
 
 def expected(ours: list[Got], theirs: list[Got]) -> tuple[set[int], dict[int, str]]:
-    """By what consumers got: the offsets in A of what B lacks, and those in B of what is there beyond, with its kind."""
+    """By what consumers got: the offsets in A of what B lacks, and those in B of what only B has, with its kind."""
     left, known = Counter(r.content for r in theirs), {r.content for r in ours}
     lacking = set()
     for r in ours:
@@ -258,12 +258,12 @@ def test_what_retention_deleted_before_the_mirror_came(mirrored: Mirrored) -> No
     """A copy of A from before has the records."""
     done = compared(mirrored.early / "broker-1", mirrored.b.log_dir(), ["late.*"])
     for n, topic in enumerate(OVERTAKEN):
-        ours = [r for r in got(mirrored.b, f"A.{topic}")]
+        theirs = got(mirrored.b, f"A.{topic}")
         rows = [row for row in done.rows if row["topic"] == topic]
         assert [(row["kind"], row["first_offset"], row["last_offset"], row["records"]) for row in rows] == [
             ("missing", 400, 449 + 60 * n, 50 + 60 * n)
         ]
-        assert len(ours) == 700 - (50 + 60 * n)
+        assert len(theirs) == 700 - (50 + 60 * n)
 
 
 def test_translated_offsets(mirrored: Mirrored) -> None:
@@ -275,7 +275,7 @@ def test_translated_offsets(mirrored: Mirrored) -> None:
         early = row["first_offset"] - row["other_first_offset"]
         kind = "group_early" if early else "group_right"
         assert (row["first_offset"], row["kind"], row["records"]) == (50 * (n + 1), kind, early)
-        assert 0 <= early
+        assert early >= 0
     # Offset 12 of A is behind 11 records and a marker: record 11 in B is the next one.
     kinds = [(rows[f"moved.g{n}"]["kind"], rows[f"moved.g{n}"]["records"]) for n in range(4)]
     assert kinds == [("group_right", 0), ("group_late", 1), ("group_late", 2), ("group_late", 3)]
