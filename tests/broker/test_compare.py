@@ -105,7 +105,7 @@ def ends_of(consumer: KafkaConsumer, topic: str) -> int:
 def got(cluster: Cluster, topic: str, partition: int = 0, *, timed: bool = True) -> list[Got]:
     """What a read_committed consumer gets of a partition."""
     consumer = KafkaConsumer(
-        bootstrap_servers=cluster.servers, isolation_level="read_committed", auto_offset_reset=None
+        bootstrap_servers=cluster.servers, isolation_level="read_committed"
     )
     where = TopicPartition(topic, partition)
     consumer.assign([where])
