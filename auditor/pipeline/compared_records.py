@@ -181,7 +181,8 @@ def sum_rows(task: SummingTask) -> Iterator[pa.RecordBatch]:
     waiting = list(task.asked)
     for one in summed_records(task.task, task.segments, log.start, log.stable, log.outcomes, task.key):
         if isinstance(one, UnreadRecords):
-            others.append((UNREAD, count, one.first, one.last, one.reason))
+            before = others.pop() if others and (others[-1][0], others[-1][-1]) == (UNREAD, one.reason) else None
+            others.append((UNREAD, count, one.first if before is None else before[2], one.last, one.reason))
             continue
         while waiting and len(one.offset) and waiting[0] <= one.offset[-1]:
             others.append((ASKED, count + int(np.searchsorted(one.offset, waiting[0])), waiting.pop(0), -1, ""))

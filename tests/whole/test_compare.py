@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from auditor import cli
 from tests import corpora
 from tests.bare_broker import BEGAN
 from tests.compared import LOG_APPEND_TIME, Directory, Sent, compared, places, sent
+from tests.facts import opened
 
 ALL = range(90)
 
@@ -181,3 +183,39 @@ def test_a_topic_that_a_mirror_renamed(tmp_path: Path) -> None:
     assert compared(a, b.save()).rows == []
     done = compared(a, b.path, topic_map={"t": "unrelated"})
     assert [(row["kind"], row["records"]) for row in done.rows] == [("missing", 90)]
+
+
+def test_copies_without_payload_that_were_prepared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Copies with sums under one key compare as their directories do; without sums, or under another key, they do not."""
+    lost = [n for n in ALL if not 40 <= n < 45]
+    a, b = one(tmp_path / "a", sent(*ALL)), one(tmp_path / "b", sent(*lost))
+    copies = {}
+    for name, path in (("a", a), ("b", b)):
+        for number in (1, 2):
+            key = tmp_path / f"key-{number}"
+            key.write_bytes(bytes([number]) * 32)
+            copies[name, number] = tmp_path / f"copy-{name}-{number}"
+            for _ in range(2):  # a second run changes nothing
+                words = ["copy", str(path), "--out", str(copies[name, number]), "--records", "--sum-key", str(key)]
+                assert cli.main([*words, "--quiet"]) == 0
+    rows = compared(a, b).rows
+    assert places(compared(a, b)) == [("missing", 0, 40, 44, 39, 40, 5)]
+    for ours, theirs in ((copies["a", 1], copies["b", 1]), (copies["a", 1], b), (a, copies["b", 1])):
+        done = compared(ours, theirs, key=bytes([1]) * 32)
+        assert (done.rows, done.incomplete) == (rows, False)
+    other = compared(copies["a", 1], copies["b", 2], key=bytes([1]) * 32)
+    assert (other.incomplete, {row["kind"] for row in other.rows}) == (True, {"missing", "unread"})
+    assert not other.differs
+    plain = tmp_path / "plain"
+    assert cli.main(["copy", str(a), "--out", str(plain), "--quiet"]) == 0
+    assert compared(plain, b).incomplete
+    stored = b"".join(f.read_bytes() for f in copies["a", 1].rglob("*") if f.is_file())
+    assert b"value-7" not in stored
+    assert b"key-7" not in stored
+    found = [published_findings(path) for path in (a, copies["a", 1], plain)]
+    assert found[0] == found[1] == found[2]
+    assert opened(copies["a", 1], include_payload=True).table("records").num_rows == 0
+
+
+def published_findings(path: Path) -> list[tuple[str, str]]:
+    return [(f.rule, f.message) for f in opened(path).findings]

@@ -15,7 +15,7 @@ from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.indexes import OffsetIndex, decode_offset_index
 from auditor.connectors.codec.records import decode_records
-from auditor.connectors.codec.segment import Chunk, HeaderHop, before, read_segment
+from auditor.connectors.codec.segment import Chunk, HeaderHop, StoredChunks, before, read_segment
 from auditor.connectors.stores.retries import REFUSED
 from auditor.connectors.stores.storage import open_file, problem, read_file
 from auditor.facts.replica_facts import SegmentScan
@@ -400,7 +400,7 @@ def stored_batch(task: ReplicaTask, number: int, position: int) -> tuple[np.ndar
 
 
 def chunks_with_bytes(task: ReplicaTask, number: int) -> Iterator[Chunk | DecodeError]:
-    """Yield the chunks of a segment with the bytes of their batches and verified checksums, or a read error."""
+    """Yield the chunks of a segment with verified checksums and the bytes of batches, or a copy's sums; or an error."""
     return _chunks(task, number, 0, None, raw=True, crc=True)
 
 
@@ -413,6 +413,8 @@ def _chunks(
         yield f._replace(file=segment.name)
         return
     least, below = _offsets(task, number)
+    if crc and isinstance(f, StoredChunks):
+        f.gives_sums = True
     with contextlib.closing(f):
         try:
             chunks = read_segment(

@@ -9,10 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.base.errors import DecodeError
+from auditor.base.errors import DecodeError, Limits
 from auditor.connectors.codec import batches as walking
+from auditor.connectors.codec import mirror_maker
+from auditor.connectors.codec.batches import BatchColumns
 from auditor.connectors.codec.primitives import le64, varint
 from auditor.connectors.codec.records import UNRELIABLE, Decoded, decode_records
+from auditor.connectors.logdir.copy_view import CopyView
 from auditor.replay.reading import lag_counts
 from auditor.replay.reading.lag_counts import FAR, Outcomes
 from auditor.replay.task import ReplicaTask
@@ -161,7 +164,7 @@ def sum_parts(
 
 
 class RecordSummer:
-    """Sums under one key of :data:`KEY_BYTES` bytes."""
+    """Sums under one key of :data:`KEY_BYTES` bytes, whose ``name`` does not reveal it."""
 
     def __init__(self, key: bytes) -> None:
         if len(key) != KEY_BYTES:
@@ -171,6 +174,7 @@ class RecordSummer:
         self.keyed[0] ^= _PARAMETERS
         words = np.frombuffer(bytearray(key.ljust(_BLOCK, b"\0")), U64).copy()
         _compress(self.keyed, words, U64(_BLOCK), False, _IV)
+        self.name = hashlib.blake2b(b"name", key=key, digest_size=SIZE).hexdigest()
         self.empty = U64(int.from_bytes(hashlib.blake2b(b"", key=key, digest_size=SIZE).digest(), "little"))
 
     def sums(self, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
@@ -187,6 +191,49 @@ class RecordSummer:
         parts = ((r.key_start, r.key_size), (r.value_start, r.value_size), (r.header_start, headers))
         key, value, header = (self.sums(r.payload, *part).view(np.int64) for part in parts)
         return key, value, header
+
+
+# Sums in a copy without payload, in place of the records of a batch: behind its header the name of the key, and the
+# columns of each record as numbers of 64 bits.
+
+
+_NAME = 2 * SIZE
+_COLUMNS = 5  # offset, timestamp and the three sums
+
+
+class SummedBatches:
+    """Puts sums in place of the records of one topic's batches (:class:`auditor.connectors.codec.blanking.Blanks`).
+
+    MirrorMaker's own topics, which have no payload, are left as they are, and batches of magic 0 and 1 get no sums.
+    """
+
+    def __init__(self, key: bytes, limits: Limits, topic: str) -> None:
+        self.summer, self.limits, self.whole = RecordSummer(key), limits, mirror_maker.is_read(topic)
+
+    def blanked(self, batches: BatchColumns, raw: list[bytes]) -> list[bytes]:
+        """Return what is stored of batches, in order."""
+        data = (batches.magic == 2) & (batches.attributes & walking.CONTROL == 0)
+        if self.whole:
+            return raw
+        values, places = [stored[: walking.HEADER] for stored in raw], np.flatnonzero(data)
+        some = batches.take(places)
+        for run in decode_records([raw[n] for n in places.tolist()], some, limits=self.limits, payload=True):
+            r, sound = run.records, run.summary.flaws & ~walking.RECORD_OFFSET_DELTA == 0
+            columns = np.stack((r.offset, r.timestamp, *self.summer.of_records(run)), axis=1).astype("<i8")
+            ends = np.cumsum(run.summary.present).tolist()
+            for row, end in zip(range(run.rows.start, run.rows.stop), ends, strict=True):
+                begin = end - int(run.summary.present[row - run.rows.start])
+                if sound[row - run.rows.start]:
+                    values[places[row]] += self.summer.name.encode() + columns[begin:end].tobytes()
+        return values
+
+
+def _of_copy(stored: bytes, name: str) -> np.ndarray | None:
+    """The columns that a copy has of a batch; None where it has none under the key of this name."""
+    body = stored[walking.HEADER :]
+    if body[:_NAME] != name.encode() or (len(body) - _NAME) % (8 * _COLUMNS):
+        return None
+    return np.frombuffer(body, "<i8", offset=_NAME).reshape(-1, _COLUMNS)
 
 
 # Reading.
@@ -212,7 +259,8 @@ class UnreadRecords(NamedTuple):
     reason: str
 
 
-CRC, LACKING, UNPARSED = "CRC mismatch", "a copy without payload", "records that do not parse"
+CRC, UNPARSED = "CRC mismatch", "records that do not parse"
+LACKING = "a copy without sums under this key: make it with auditor copy --records --sum-key FILE"
 
 
 def summed_records(
@@ -226,6 +274,7 @@ def summed_records(
     """
     summer = RecordSummer(key)
     spans = lag_counts.stretches(task)
+    copied = isinstance(task.place.view, CopyView)
     for number in segments:
         base, behind = spans[number]
         if behind <= start or base >= stable:
@@ -239,7 +288,7 @@ def summed_records(
             for error in chunk.errors:  # at the end of the log it may be in flight, and hides nothing
                 if error.reason != "vanished" and (behind < FAR or error.position + error.length < size):
                     yield _lost_in(error, chunk.rows, reached, min(behind, stable))
-            yield from _of_chunk(chunk.rows, chunk.raw or (), task, (start, stable), outcomes, summer)
+            yield from _of_chunk(chunk.rows, chunk.raw or (), task, (start, stable), outcomes, summer, copied=copied)
             if len(chunk.rows):
                 reached = max(reached, int(chunk.rows[-1, walking.LAST_OFFSET]) + 1)
 
@@ -259,6 +308,8 @@ def _of_chunk(
     span: tuple[int, int],
     outcomes: Outcomes,
     summer: RecordSummer,
+    *,
+    copied: bool,
 ) -> Iterator[SummedRecords | UnreadRecords]:
     first, last = rows[:, walking.BASE_OFFSET], rows[:, walking.LAST_OFFSET]
     attributes = np.where(rows[:, walking.MAGIC] == 2, rows[:, walking.ATTRIBUTES], 0)
@@ -274,6 +325,9 @@ def _of_chunk(
         yield UnreadRecords(int(first[n]), int(last[n]), reason)
     places = places[~(wrong | short)]
     some = walking.columns_of(rows[places])
+    if copied:
+        yield from _from_copy([raw[n] for n in places.tolist()], some, span, summer.name)
+        return
     for run in decode_records([raw[n] for n in places.tolist()], some, limits=task.limits, payload=True):
         r = run.records
         for n in np.flatnonzero(run.summary.flaws & (UNRELIABLE | walking.RECORD_COUNT_MISMATCH)).tolist():
@@ -284,3 +338,17 @@ def _of_chunk(
         by_broker = (some.attributes & walking.LOG_APPEND_TIME != 0) & (some.magic >= 1)
         columns = (r.offset, r.timestamp, some.producer_id[r.batch], *sums, by_broker[r.batch])
         yield SummedRecords(*(column[kept] for column in columns))
+
+
+def _from_copy(
+    raw: Sequence[bytes], some: BatchColumns, span: tuple[int, int], name: str
+) -> Iterator[SummedRecords | UnreadRecords]:
+    for n, stored in enumerate(raw):
+        if (columns := _of_copy(stored, name)) is None:
+            yield UnreadRecords(int(some.base_offset[n]), int(some.last_offset[n]), LACKING)
+            continue
+        kept = columns[(columns[:, 0] >= span[0]) & (columns[:, 0] < span[1])].astype(np.int64)
+        producer = np.full(len(kept), some.producer_id[n])
+        by_broker = np.full(len(kept), some.attributes[n] & walking.LOG_APPEND_TIME != 0)
+        offset, timestamp, key, value, header = kept.T
+        yield SummedRecords(offset, timestamp, producer, key, value, header, by_broker)
