@@ -277,8 +277,8 @@ def compared_offsets(row: Values, side: str) -> str:
     first, last = row[f"{side}first_offset"], row[f"{side}last_offset"]
     if first is None and last is None:
         return ""
-    lacks = "missing behind expired compacted" if side else "extra"
-    if row["kind"] in lacks.split() and row["records"]:
+    kinds, who = (("missing", "behind"), "B lacks") if side else (("extra",), "A lacks")
+    if row["kind"] in kinds or (row["note"] or "").startswith(who):
         return " and ".join(
             filter(None, ("" if first is None else f"after {first}", "" if last is None else f"before {last}"))
         )

@@ -40,11 +40,11 @@ class Compared:
 
     def text(self) -> Text:
         """The result as the command prints it."""
-        lines = table_lines.comparison_lines(self._done.rows, self._done.partitions, self._done.records)
+        lines = table_lines.comparison_lines(self._done.shown, self._done.partitions, self._done.records)
         return Text("".join(lines))
 
     def _repr_html_(self) -> str:
-        return comparison_page(self._done.rows, self._done.partitions, self._done.records, self._names)
+        return comparison_page(self._done.shown, self._done.partitions, self._done.records, self._names)
 
 
 def compare(

@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     if args.html is not None:
         from auditor.dashboards.comparison_page import comparison_page
 
-        args.html.write_text(comparison_page(done.rows, done.partitions, done.records, (args.a, args.b)), "utf-8")
+        args.html.write_text(comparison_page(done.shown, done.partitions, done.records, (args.a, args.b)), "utf-8")
     return 3 if done.incomplete else int(done.differs)
 
 
@@ -90,7 +90,7 @@ def key_of(file: Path) -> bytes:
 def _lines(done: Comparison, format: str, *, every: bool) -> list[str]:
     from auditor.dashboards import output_formats, table_lines
 
-    rows = [row for row in done.rows if every or row["kind"] != "group_right"]
+    rows = [row for row in done.shown if every or row["kind"] != "group_right"]
     if format == "table":
         return [*table_lines.comparison_lines(rows, done.partitions, done.records, every)]
     if format == "csv":

@@ -73,8 +73,8 @@ class SegmentsTaken:
     """Writes the file of a directory, in the order of its segments; what an earlier copy has of them is moved.
 
     Nothing is written before something differs from the earlier copy. ``before``: its list; ``blanks``: removes secrets
-    from the records of an internal topic, or puts sums in place of records; None if no bytes are copied; ``records``: record summaries are
-    taken of some.
+    from the records of an internal topic, or puts sums in place of records; None if no bytes are copied;
+    ``records``: record summaries are taken of some.
     """
 
     def __init__(

@@ -37,6 +37,7 @@ from auditor.pipeline.matched_records import PARTITION_BITS, Matched, RecordMatc
 from auditor.pipeline.topic_pairs import TopicPair, named_pairs
 from auditor.pipeline.whole_audit import Audit
 from auditor.replay.reading.record_sums import KEY_BYTES
+from auditor.rules.seen.view import iso
 
 if TYPE_CHECKING:
     from auditor.pipeline.lag_table import ReadCluster
@@ -100,6 +101,12 @@ class Comparison(NamedTuple):
     def differs(self) -> bool:
         """Whether there is a difference that nothing explains."""
         return any(row["differs"] for row in self.rows)
+
+    @property
+    def shown(self) -> list[Fields]:
+        """The rows with times as text."""
+        times = ("first_at", "last_at")
+        return [row | {n: None if row[n] is None else iso(row[n]) for n in times} for row in self.rows]
 
 
 @dataclass(slots=True)
@@ -334,13 +341,21 @@ class _Comparing:
             back = matched.alignments.get(stream, Alignment([])).reversed()
             before, after = back.before(r["first"]), back.after(r["last"] + 1)
             kind, note = self._absent(stream, r, B, (before, after))
-            if kind == "missing":
-                kind = "duplicated" if r["elsewhere"] else "extra"
+            kind = "extra" if kind == "missing" else kind
+            row = self._row_of(r, B, kind, note)
+            copy: tuple[int | None, int | None] = (None, None)
+            row["other_first_offset"], row["other_last_offset"] = r["first_at"], r["last_at"]
             if kind == "duplicated":
                 before, after = r["other_first"], r["other_last"]
-            row = self._row_of(r, B, kind, note)
-            row["other_first_offset"], row["other_last_offset"] = r["first_at"], r["last_at"]
-            yield _Range(stream, row, r, (before, after, None, None))
+                copy = self._later_copy(matched.alignments.get(stream, Alignment([])), r)
+            yield _Range(stream, row, r, (before, after, *copy))
+
+    @staticmethod
+    def _later_copy(alignment: Alignment, r: Values) -> tuple[int | None, int | None]:
+        """Return the records of B that match, if they are behind the copies ``r``: then they are the duplicates."""
+        first, last = alignment.after(r["other_first"]), alignment.after(r["other_last"])
+        later = first is not None and last is not None and first > r["first"] and last - first == r["last"] - r["first"]
+        return (first, last) if later else (None, None)
 
     def _absent(
         self, stream: Stream, r: Values, side: int, around: tuple[int | None, int | None]
@@ -348,11 +363,13 @@ class _Comparing:
         """Return the kind of records that one side lacks, and what explains it."""
         pair, records = self.pairs[stream[0]], r["last"] - r["first"] + 1
         other = "B" if side == A else "A"
+        if side == B and r["elsewhere"]:
+            return "duplicated", None
         if r["superseded"]:
-            return "compacted", "a later record of the key, or a tombstone: compacted at another moment"
+            return "compacted", f"{other} lacks them: compacted at another moment (a later record, or a tombstone)"
         lacking = self.sides[1 - side].logs.get((pair.first if side else pair.other, stream[1]))
         if around[0] is None and around[1] is not None and lacking is not None and lacking.start >= records > 0:
-            return "expired", f"the log of {other} starts at offset {lacking.start}: retention may have deleted them"
+            return "expired", f"{other} lacks them: its log starts at offset {lacking.start} (retention)"
         note: str | None = None
         if pair.compacted is None:
             note = "cleanup.policy is not in the input: if it is compact, the cleaner may have removed them"
@@ -441,9 +458,13 @@ class _Comparing:
             yield _Translated(one.group_id, number, log, other, one.upstream, one.downstream, source)
 
     def _of_groups(self, groups: Sequence[_Translated], matched: Matched) -> Iterator[Fields]:
-        spans: dict[Stream, list[tuple[int, int]]] = defaultdict(list)
-        for r in matched.unmatched[B]:
-            spans[r["pair"], r["stream"]].append((r["first"], r["last"]))
+        spans: tuple[dict[Stream, list[tuple[int, int]]], ...] = (defaultdict(list), defaultdict(list))
+        copies: dict[Stream, list[Values]] = defaultdict(list)
+        for side, of in enumerate(matched.unmatched):
+            for r in of:
+                spans[side][r["pair"], r["stream"]].append((r["first"], r["last"]))
+                if side == B and r["elsewhere"]:
+                    copies[r["pair"], r["stream"]].append(r)
         for one in groups:
             stream = one.pair, one.log[1]
             alignment = matched.alignments[stream]
@@ -453,9 +474,17 @@ class _Comparing:
             low = 0 if before is None else before + 1
             kind, records = "group_right", 0
             if theirs < low:
-                kind, records = "group_early", less(spans[stream], theirs, low)
+                kind, records = "group_early", less(spans[B][stream], theirs, low)
             elif after is not None and theirs > after:
-                kind, records = "group_late", less(spans[stream], after, theirs)
+                passed = alignment.reversed().before(theirs)  # its copies further on are read
+                again = [
+                    (r["other_first"] + max(0, theirs - r["first"]), r["other_last"])
+                    for r in copies[stream]
+                    if r["last"] >= theirs
+                ]
+                records = less([*spans[A][stream], *again], ours, -1 if passed is None else passed + 1)
+                kind = "group_late" if records > 0 else "group_right"
+                records = max(0, records)
             row = _row(kind, records=records, note=f"by {one.source}") | self._topics(*stream)
             offsets = {"first_offset": one.offset, "other_first_offset": one.other_offset}
             yield row | offsets | {"group_id": one.group_id}

@@ -104,9 +104,7 @@ def ends_of(consumer: KafkaConsumer, topic: str) -> int:
 
 def got(cluster: Cluster, topic: str, partition: int = 0, *, timed: bool = True) -> list[Got]:
     """What a read_committed consumer gets of a partition."""
-    consumer = KafkaConsumer(
-        bootstrap_servers=cluster.servers, isolation_level="read_committed"
-    )
+    consumer = KafkaConsumer(bootstrap_servers=cluster.servers, isolation_level="read_committed")
     where = TopicPartition(topic, partition)
     consumer.assign([where])
     consumer.seek_to_beginning(where)
@@ -196,9 +194,12 @@ def _make(both: Mirrored, run: Driver, there: Driver) -> None:
         run(f"topic {topic} 1 1")
     sends(a, again)
     both.start()
+    both.await_records(OVERTAKEN, {t: 400 + 700 - (450 + 60 * n) for n, t in enumerate(OVERTAKEN)})
+    both.await_records(AGAIN, dict.fromkeys(AGAIN, 500))
+    both.stop()
+    both.start()
     sends(a, dict.fromkeys(KILLED, range(400, 520)))
     both.await_records(KILLED, dict.fromkeys(KILLED, 520))
-    both.await_records(OVERTAKEN, {t: 400 + 700 - (450 + 60 * n) for n, t in enumerate(OVERTAKEN)})
     both.stop(signal.SIGKILL)
     both.start()
     both.await_records(KILLED, dict.fromkeys(KILLED, 640))
