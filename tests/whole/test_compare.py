@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
+import json
+import random
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+import auditor
 from auditor import cli
 from tests import corpora
 from tests.bare_broker import BEGAN
@@ -185,8 +190,8 @@ def test_a_topic_that_a_mirror_renamed(tmp_path: Path) -> None:
     assert [(row["kind"], row["records"]) for row in done.rows] == [("missing", 90)]
 
 
-def test_copies_without_payload_that_were_prepared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Copies with sums under one key compare as their directories do; without sums, or under another key, they do not."""
+def test_copies_without_payload_that_were_prepared(tmp_path: Path) -> None:
+    """Copies with sums under one key compare as their directories do; others are unread."""
     lost = [n for n in ALL if not 40 <= n < 45]
     a, b = one(tmp_path / "a", sent(*ALL)), one(tmp_path / "b", sent(*lost))
     copies = {}
@@ -219,3 +224,87 @@ def test_copies_without_payload_that_were_prepared(tmp_path: Path, capsys: pytes
 
 def published_findings(path: Path) -> list[tuple[str, str]]:
     return [(f.rule, f.message) for f in opened(path).findings]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_differences_add_up(seed: int, tmp_path: Path) -> None:
+    """Ranges are removed, repeated and moved; a third of the records are alike. Counts are arithmetic."""
+    draw = random.Random(seed)
+    records = [Sent(b"k", b"v%d" % (n % 40), BEGAN) if n % 3 == 0 else sent(n)[0] for n in range(240)]
+    theirs = list(records)
+    for _ in range(draw.randrange(5)):
+        begin = draw.randrange(len(theirs))
+        some = theirs[begin : begin + draw.randrange(1, 12)]
+        what = draw.choice(("remove", "repeat", "move"))
+        if what != "repeat":
+            del theirs[begin : begin + len(some)]
+        if what != "remove":
+            to = draw.randrange(len(theirs))
+            theirs[to:to] = some
+    done = compared(one(tmp_path / "a", records), one(tmp_path / "b", theirs))
+    ours, other = Counter(records), Counter(theirs)
+    sums = Counter[str]()
+    for row in done.rows:
+        sums[row["kind"]] += row["records"]
+    assert sums["missing"] + sums["behind"] == (ours - other).total()
+    assert sums["duplicated"] == (other - ours).total()
+    assert sums["extra"] == sums["changed"] == 0
+    assert done.differs == (records != theirs) or ours == other
+
+
+def test_a_compacted_topic_explains_what_later_records_replace(tmp_path: Path) -> None:
+    """Key 1 has a later record and key 3 is deleted; key 2 has no later one."""
+    settings = "log.cleanup.policy=compact\n"
+    records = [Sent(b"1", b"old", 10), Sent(b"2", b"only", 20), Sent(b"3", None, 30), Sent(b"1", b"new", 40)]
+    records = [record._replace(time=BEGAN + record.time) for record in [*records, Sent(b"4", b"end", 50)]]
+    paths = []
+    for name, some in (("a", records), ("b", [records[3], records[4]])):
+        made = Directory(tmp_path / name, "t-0", settings=settings)
+        (made.path / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 1\n")
+        made.write("t-0", some, 1)
+        paths.append(made.save())
+    done = compared(*paths)
+    assert sorted(row["kind"] for row in done.rows) == ["compacted", "compacted", "missing"]
+    assert places(done, "missing") == [("missing", 0, 1, 1, None, 0, 1)]
+
+
+def test_unreadable_records_are_inconclusive(tmp_path: Path) -> None:
+    a, b = one(tmp_path / "a", sent(*ALL)), one(tmp_path / "b", sent(*ALL))
+    file = next((b / "t-0").glob("*.log"))
+    data = bytearray(file.read_bytes())
+    data[data.index(b"value-45")] ^= 0xFF
+    file.write_bytes(data)
+    done = compared(a, b)
+    assert (done.incomplete, done.differs) == (True, False)
+    assert {row["kind"] for row in done.rows} == {"unread", "missing"}
+    assert sum(row["records"] or 0 for row in done.rows) == 3
+
+
+def test_committed_offsets_of_groups(tmp_path: Path) -> None:
+    """A corpus against itself: each group continues with the same record."""
+    path = corpora.unpack("healthy-41")
+    rows = [row for row in compared(path, path).rows if row["group_id"]]
+    assert {row["kind"] for row in rows} == {"group_right"}
+    assert rows
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit codes, formats, the page and the API."""
+    a, b = one(tmp_path / "a", sent(*ALL)), one(tmp_path / "b", sent(*range(3, 90)))
+    words = ["compare", str(a), str(b), "--master", "inline[1]"]
+    assert cli.main(["compare", str(a), str(a), "--master", "inline[1]"]) == 0
+    assert "No differences." in capsys.readouterr().out
+    assert cli.main([*words, "--html", str(tmp_path / "page.html")]) == 1
+    assert "missing  t-0  0 to 2" in capsys.readouterr().out
+    assert "missing: 3 records" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert cli.main([*words, "--format", "json"]) == 1
+    (row,) = map(json.loads, capsys.readouterr().out.splitlines())
+    first = datetime.datetime.fromisoformat(row["first_at"])
+    assert (row["kind"], first.timestamp() * 1000) == ("missing", BEGAN)
+    assert cli.main([*words, "--format", "csv"]) == 1
+    assert capsys.readouterr().out.startswith("kind,differs,records,")
+    assert cli.main([*words, "--sum-key", str(tmp_path / "none")]) == 2
+    assert cli.main([*words, "--topic-map", "t"]) == 2
+    result = auditor.compare(a, b, master="inline[1]")
+    assert (result.differs, result.incomplete, result.records_a, result.records_b) == (True, False, 90, 87)
+    assert result.table.to_arrow().column("records").to_pylist() == [3]
