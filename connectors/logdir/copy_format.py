@@ -158,18 +158,13 @@ class FolderList(NamedTuple):
 
 def encode_list(content: FolderList) -> bytes:
     """A list as bytes; equal lists give equal bytes."""
-    data = (
-        {
-            "version": LIST_VERSION,
-            "files": [_as_json(item) for item in content.files],
-            "errors": [list(error) for error in content.errors],
-            "readings": [list(reading) for reading in content.readings],
-            "groups": [list(group) for group in content.groups],
-        }
-        | ({"machine": content.machine} if content.machine else {})
-        | ({"under_way": True} if content.under_way else {})
-        | ({"summed": content.summed} if content.summed else {})
-    )
+    data = {
+        "version": LIST_VERSION,
+        "files": [_as_json(item) for item in content.files],
+        "errors": [list(error) for error in content.errors],
+        "readings": [list(reading) for reading in content.readings],
+        "groups": [list(group) for group in content.groups],
+    } | {name: value for name in ("machine", "under_way", "summed") if (value := getattr(content, name))}
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
     return gzip.compress(text, compresslevel=6, mtime=0)
 
@@ -227,8 +222,8 @@ def _list(data: Json) -> FolderList:
     machine = _words(data.get("machine", ""), "a machine")
     errors = _errors(data.get("errors", []), folder=True)
     groups = tuple(_row_group(item) for item in _items(data.get("groups", [])))
-    summed = _words(data.get("summed", ""), "a key")
-    return FolderList(files, errors, readings, machine, data.get("under_way", False) is True, groups, summed)
+    under_way, summed = data.get("under_way", False) is True, _words(data.get("summed", ""), "a key")
+    return FolderList(files, errors, readings, machine, under_way, groups, summed)
 
 
 def _row_group(item: Json) -> RowGroup:
