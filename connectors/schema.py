@@ -524,7 +524,7 @@ PARTITIONS = declared(
     "partitions",
     """
     a partition as `__cluster_metadata` has it at its end
-    SELECT topic, partition, leader FROM partitions WHERE len(isr) < len(replicas)
+    SELECT topic, partition, leader FROM partitions WHERE size(isr) < size(replicas)
     topic:string its topic
     partition:int its number
     topic_id:string

@@ -130,7 +130,15 @@ BREAKS: dict[str, dict[str, list[Row]]] = {
     },
     "events": {"upside_down": [{"last_offset": 0}]},
     "cleaner": {"faulty": [{"stands": "faulty"}]},
-    "impact": {"upside_down": [{"last_offset": 0}], "impacted": [{"outcome": "lost"}]},
+    "impact": {
+        "upside_down": [{"last_offset": 0}],
+        "impacted": [{"outcome": "lost"}],
+        "listed_twice": [{}, {}],
+        "of_no_finding": [{"finding": "f"}],
+        "half_a_range": [{"last_offset": None}],
+        "counted_in_part": [{"records": 3, "bytes": 9}],
+        "other_transaction": [{"transaction": "1:2"}],
+    },
     "blocked": {
         "blocked": [{"standing": "overdue"}],
         "unknown": [{"standing": "unknown"}],
@@ -149,7 +157,7 @@ def rows_of(table: str) -> tuple[dict[str, pa.Table], list[str]]:
     if MEASURES[table].key == LOG:
         key = {"topic": "t", "partition": 0}
     log: Row = dict.fromkeys(schema.LOGS.names[7:], 0) | {"topic": "t", "partition": 0}
-    tables = {name: schema.TABLES[name].schema().empty_table() for name in MEASURES}
+    tables = {name: schema.TABLES[name].schema().empty_table() for name in (*MEASURES, "findings")}
     tables["logs"] = pa.Table.from_pylist([log | {"log_dir": name} for name in BREAKS[table]], schema=schema.LOGS)
     return tables | {table: pa.Table.from_pylist([key | row for row in rows], schema=schema.TABLES[table].schema())}, [
         *BREAKS[table]

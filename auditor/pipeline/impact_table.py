@@ -38,24 +38,26 @@ IMPACT = declared(
     outcome:string lost, hidden (committed, and read_committed consumers do not get them), exposed (aborted, and they \
 do) or duplicated
     first_offset:long first offset in the log of `log_dir`; null where the records have no offset
-    last_offset:long last offset there
+    last_offset:long last offset there; null likewise
     records:long number of records; null where their batches cannot be read
-    bytes:long bytes of the batches that hold them
+    bytes:long bytes of the batches that hold them; null likewise
     producer_id:long id of their producer; null where it is unknown
-    producer_epoch:int epoch of that producer id
+    producer_epoch:int epoch of that producer id; null likewise
     first_sequence:int sequence number of the first record; null: none
     transactional_id:string
-    transaction:string `transaction_key` of their transaction in `transactions`
-    framework:string framework that uses the transactional id, as in `blocked`
-    application:string application that uses it
-    first_at:time when the first record was written, at the earliest, by brokers' clocks; else its batch's timestamp
-    last_at:time when the last record was written, at the latest, by the same clocks
+    transaction:string `transaction_key` of their transaction in `transactions`; null: none, or not known
+    framework:string framework that uses the transactional id, as in `blocked`; null: not known
+    application:string application that uses it; null: not known
+    first_at:time when the first record was written, at the earliest, by brokers' clocks; else its batch's timestamp; \
+null where the batches cannot be read
+    last_at:time when the last record was written, at the latest, by the same clocks; null likewise
     on_other_replica:bool whether another replica than the one that consumers read has them; null: not known
-    other_log_dir:string log directory of that replica, which has them under `first_offset` to `last_offset`
+    other_log_dir:string log directory of that replica, which has them under `first_offset` to `last_offset`; \
+null: none
     sent_again:bool whether the leader's log has all of them under another offset (same producer, epoch and \
 sequences); null: not known
-    sent_again_offset:long first offset there
-    groups:strings groups that committed an offset behind `first_offset`
+    sent_again_offset:long first offset there; null: not sent again, or not known
+    groups:strings groups that committed an offset behind `first_offset`; may be empty
     kind:string kind of the finding
     finding:string fingerprint of the finding
     confidence:string confidence of the finding: `proved`, `likely` or `undecidable`

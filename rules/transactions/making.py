@@ -330,7 +330,8 @@ def _unowned(log: LogView, row: np.void, history: CoordinatorHistory) -> Reasone
         missing = f"__transaction_state partitions {absent}" if absent else "the cleaned part of __transaction_state"
         if not history.count_known:
             missing = "how many partitions __transaction_state has"
-        return Case.UNDECIDABLE, "none of the known transactional ids has its producer id, but others may", False, missing
+        why = "none of the known transactional ids has its producer id, but others may"
+        return Case.UNDECIDABLE, why, False, missing
     time = at_the_latest(log, int(row["producer_id"]), int(row["first_offset"]), log.time(row["last_time"]))
     doubt = log.cluster.coordinators_lack(int(row["producer_id"]), time)
     return Case.ORPHAN, "no transactional id ever had this producer id", doubt, None

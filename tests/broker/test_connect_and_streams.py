@@ -219,7 +219,7 @@ def test_a_worker_that_starts_waits_for_a_task_with_source_offsets(timeout_ms: i
     assert len(dropped) == 7  # one poll of NumberSource
     assert all(begun)
     if timeout_ms == NEVER_MS:
-        waits = "a worker that starts waits until it ends, "
+        waits = "a starting worker waits until it ends, "
         stage.shows(TASK, dict(zip(topics, (len(dropped), 1), strict=True)), waits, FORCED)
     Worker(stage)
     if timeout_ms == NEVER_MS:

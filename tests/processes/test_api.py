@@ -189,7 +189,7 @@ def test_names_from_the_data_are_inert_in_a_notebook() -> None:
         (lambda a: a.write(corpora.unpack(NAME) / "broker-1" / "out"), "is in the log directory"),
         (lambda _: auditor.open("/not/there"), "check the path"),
         (lambda _: auditor.open(corpora.unpack(NAME), remote="/not/there"), "check the path"),
-        (lambda _: auditor.open("x", clusters={"a": {"owner": "b"}}), "invalid clusters a: expected a name, or a table"),
+        (lambda _: auditor.open("x", clusters={"a": {"owner": "b"}}), "invalid clusters a: expected a name, or a"),
         (lambda _: auditor.open("x", clusters="/not/there.toml"), "cannot read /not/there.toml"),
         (lambda _: auditor.open("x", resume=True), "--resume needs --work DIR"),
         (lambda a: a.findings.where(rule="hanging"), "no rule named 'hanging'"),

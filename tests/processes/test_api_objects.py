@@ -29,7 +29,8 @@ MANIFEST = corpora.manifest(NAME)
 HANGING = [e for e in MANIFEST["expect"] if e["finding"] == "hanging_transaction"]
 OF_RESULTS = {  # options that say what is printed or written: findings.where and audit.write have them
     "alert", "alert_on", "format", "min_severity", "partition", "broker", "transactional_id", "group", "verbose",
-    "quiet", "out", "tables", "expectations", "history", "history_format", "run_id", "plan", "help", "config", "dashboard_url",
+    "quiet", "out", "tables", "expectations", "history", "history_format", "run_id", "plan", "help", "config",
+    "dashboard_url",
 }  # fmt: skip
 
 

@@ -107,7 +107,7 @@ def test_a_file_that_always_kills_is_named_and_all_else_is_audited(
     if name == IN_PARTS:
         monkeypatch.setattr(jobs, "divide", divide_all)
     assert running.audit(options(name, tmp_path / "out"), spark=spark).exit_code() == 3
-    detail = "reading it ends the process: exit status 7"
+    detail = "reading it ends the process: exit code 7"
     assert with_all_bytes(name, tmp_path / "out") == [(file, "unreadable", detail)]
     assert elsewhere(tmp_path / "out", place) == elsewhere(sound[name], place)
     assert elsewhere(sound[name], place)
@@ -193,7 +193,7 @@ def test_a_file_that_kills_who_judges_is_named(long: Long, spark: SparkSession) 
     found, whole = long.judged(running.runner_for(None, spark), judge), long.inline()
     assert found == long.inline(judge) != whole
     (row,) = [json.loads(text) for kind, text in found if kind == LOG and "ends the process" in text]
-    detail = "reading it ends the process: exit status 7, when replicas were compared"
+    detail = "reading it ends the process: exit code 7, when replicas were compared"
     assert [(e["file"], e["detail"]) for e in row["errors"] if e["reason"] == "unreadable"] == [(name, detail)]
     others = [text for kind, text in whole if kind == LOG and json.loads(text)["partition"] != row["partition"]]
     assert others

@@ -102,5 +102,5 @@ def test_a_table_that_no_log_appends_to_has_no_stream(spark: SparkSession, tmp_p
     register(spark)
     frame = spark.readStream.format("kafka_checkpoints").load(str(growing.broker(tmp_path / "broker-1")))
     query = frame.writeStream.format("noop").start()
-    with pytest.raises(Exception, match="checkpoints has no streaming form"):
+    with pytest.raises(Exception, match="checkpoints cannot be streamed"):
         query.awaitTermination(60)

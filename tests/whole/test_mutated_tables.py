@@ -178,6 +178,7 @@ UNNOTICED: dict[str, dict[str, str]] = {
         "began_latest_at:shifted began_earliest_at:nulled state:nulled",
         "events": "written_at:nulled written_at:shifted",
         "decode_errors": "detail:emptied",
+        "impact": "last_at:shifted transaction:nulled",
     },
     ALONE: {
         "share_group_state": "delivery_complete_count:shifted leader_epoch:shifted snapshot_epoch:scaled "
