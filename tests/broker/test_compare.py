@@ -159,7 +159,7 @@ def mirrored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirrored]:
 def _make(both: Mirrored, run: Driver, there: Driver) -> None:
     """All topics, and what happens to them."""
     a = both.a
-    small = segment_bytes(RELEASE, 4096)
+    small = segment_bytes(RELEASE, 20000)  # above the size of a batch of the mirror
     for topic in ALL:
         parts, more = (3, "") if topic == "shop.parts" else (1, "")
         more = "message.timestamp.type=LogAppendTime" if topic == "shop.stamped" else more
@@ -167,6 +167,7 @@ def _make(both: Mirrored, run: Driver, there: Driver) -> None:
         run(f"topic {topic} {parts} 1 {more}")
     plain = [t for t in ALL if not t.startswith("bank.") and t not in ("shop.parts", "shop.zip")]
     sends(a, dict.fromkeys(plain, range(400)))
+    sends(a, dict.fromkeys(BACKED_UP, range(400, 1500)))
     sends(a, {"shop.parts": range(400)}, 3)
     sends(a, {"shop.zip": range(400)}, compression_type="gzip")
     for topic in COMMITTED:
