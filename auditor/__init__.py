@@ -23,6 +23,7 @@ if os.path.isfile(os.path.join(os.path.dirname(__file__), "rules")):  # a file w
     raise SystemExit(2)
 
 if TYPE_CHECKING:
+    from auditor.api.comparisons import Compared, compare
     from auditor.api.objects import Blocked, BlockedPartition, Findings, PolicyOutcome, Table, WhatIf
     from auditor.api.open_options import OpenOptions
     from auditor.api.opened import OpenedAudit, ReplayedBatches, open, replay_batches
@@ -35,6 +36,7 @@ __all__ = (
     "AuditInputError",
     "Blocked",
     "BlockedPartition",
+    "Compared",
     "Finding",
     "Findings",
     "OpenOptions",
@@ -44,11 +46,13 @@ __all__ = (
     "Table",
     "WhatIf",
     "__version__",
+    "compare",
     "open",
     "register",
     "replay_batches",
 )
 _NAMES = {
+    "auditor.api.comparisons": ("Compared", "compare"),
     "auditor.api.opened": ("open", "OpenedAudit", "ReplayedBatches", "replay_batches"),
     "auditor.api.open_options": ("OpenOptions",),
     "auditor.api.objects": ("Blocked", "BlockedPartition", "Findings", "PolicyOutcome", "Table", "WhatIf"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 import tempfile
@@ -19,12 +20,14 @@ from auditor.pipeline import derived_tables, plan, table_parts, table_tasks
 from auditor.pipeline.runner import (
     Audited,
     HeldFacts,
+    Joins,
     OverFacts,
     OverShares,
     PackedFacts,
     Runner,
     SharesOf,
     Task,
+    TaskRows,
     listed,
     read_all,
     read_list,
@@ -93,6 +96,7 @@ class FactsHere(HeldFacts):
 
 Columns = Mapping[str, Sequence[str]]  # by table, those to read; all of one that is not named
 UNREAD = "this column was not read"
+JOIN_MEMORY = "1GiB"
 BARE_OFFSET = re.compile(r'(?<!["\w])offset\b(?!["\w]|\s+\d)', re.I)  # not the clause OFFSET 10
 
 
@@ -195,6 +199,30 @@ def _pieces(connection: Any, table: str) -> Iterator[Any]:
         yield batch.to_pandas()
     if batch is None:
         yield rows.schema.empty_table().to_pandas()
+
+
+class DuckJoins(Joins):
+    """SQL over Parquet files below ``folder``, where what does not fit into :data:`JOIN_MEMORY` is spilled."""
+
+    def __init__(self, name: str, folder: Path, threads: int) -> None:
+        self.connection = duckdb().connect(str(folder / "joins.duckdb"))
+        self.connection.execute(
+            f"SET memory_limit = '{JOIN_MEMORY}'; SET threads = {threads}; SET preserve_insertion_order = false"
+        )
+        self.connection.execute("SET temp_directory = ?", [str(folder / "spilled")])
+        _view(self.connection, name, folder)
+
+    def put(self, name: str, table: pa.Table) -> None:
+        """Register it."""
+        self.connection.register(name, table)
+
+    def keep(self, name: str, text: str) -> None:
+        """Make a table of it."""
+        self.connection.execute(f"CREATE OR REPLACE TABLE {name} AS {text}")
+
+    def ask(self, text: str) -> pa.Table:
+        """Return it."""
+        return self.connection.sql(text).to_arrow_table()
 
 
 # Files that kill their reader, by log directory.
@@ -313,6 +341,22 @@ class InlineRunner(Runner):
             table_parts.write(audit, missing, folder, columns={name: wanted[name] for name in missing})
             parts.update({name: (wanted[name], folder / name) for name in missing})
         return {name: parts[name][1] for name in tables}
+
+    @contextlib.contextmanager
+    def joins(self, name: str, columns: pa.Schema, tasks: Sequence[Any], work: TaskRows) -> Iterator[DuckJoins]:
+        """Write a file per task, and query them with DuckDB."""
+        duckdb()
+        with tempfile.TemporaryDirectory(prefix="auditor-joins-") as own:
+            folder = Path(own)
+            table_tasks.write(columns.empty_table(), folder / "part-none.parquet")
+            several = [(task, folder / f"part-{number:05d}.parquet") for number, task in enumerate(tasks)]
+            for _ in self.pool.map(several, partial(table_tasks.write_rows, work, columns)):
+                pass
+            joins = DuckJoins(name, folder, self.processes)
+            try:
+                yield joins
+            finally:
+                joins.connection.close()
 
     def frames(self, written: WrittenTables | None, held: Mapping[str, pa.Table], views: ViewsOf) -> Iterator[Frames]:
         """Ask DuckDB."""

@@ -242,6 +242,49 @@ def impact_note(row: Values) -> str:
     return "; ".join([*notes, *filter(None, (row.get("undecided"),))])
 
 
+# ``auditor compare``, and its page.
+
+
+def comparison_lines(
+    rows: Sequence[Values], partitions: int, records: tuple[int, int], every: bool = False
+) -> Iterator[str]:
+    """Yield the sums by kind, and one line per range: the first ones, or, with ``every``, all."""
+    shown = rows if every else rows[:IMPACT_SHOWN]
+    functions = {"offsets": compared_offsets, "place": compared_place}
+    content = {"rows": rows, "shown": shown, "counts": comparison_counts(rows), "partitions": partitions}
+    return _lines("comparison.txt.j2", records=records, **content, **functions)
+
+
+def comparison_counts(rows: Iterable[Values]) -> dict[str, dict[str, int]]:
+    """Return ranges and records by kind, and whether it counts as a difference."""
+    counts: dict[str, dict[str, int]] = {}
+    for row in rows:
+        count = counts.setdefault(row["kind"], {"ranges": 0, "records": 0, "differs": 0})
+        count["ranges"] += 1
+        count["records"] += row["records"] or 0
+        count["differs"] |= row["differs"]
+    return counts
+
+
+def compared_place(row: Values, side: str) -> str:
+    """Return the topic and partition of a side (``other_``: B), as far as known."""
+    topic, partition = row[f"{side}topic"], row[f"{side}partition"]
+    return topic or "" if partition is None else f"{topic}-{partition}"
+
+
+def compared_offsets(row: Values, side: str) -> str:
+    """Return the offsets of a side; of records that it lacks, those around them."""
+    first, last = row[f"{side}first_offset"], row[f"{side}last_offset"]
+    if first is None and last is None:
+        return ""
+    kinds, who = (("missing", "behind"), "B lacks") if side else (("extra",), "A lacks")
+    if row["kind"] in kinds or (row["note"] or "").startswith(who):
+        return " and ".join(
+            filter(None, ("" if first is None else f"after {first}", "" if last is None else f"before {last}"))
+        )
+    return f"{first}" if first == last or last is None else f"{first} to {last}"
+
+
 # ``auditor audit --plan``.
 
 

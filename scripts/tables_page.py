@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from auditor.connectors.schema import JSON, RENAMED, TABLES
+from auditor.pipeline.comparison import COMPARISON
 from auditor.pipeline.derived_tables import all_columns
 
 # Questions of everyday, each in one line. A test asks them of a cluster with three replicas, and of one replica.
@@ -70,7 +71,7 @@ def page() -> str:
         f"| `{table}` | `{old}` | `{new}` |" for table, names in RENAMED.items() for old, new in names.items()
     )
     parts = [HEAD, f"```sql\n{questions}\n```\n", f"{VOCABULARY}{renamed}\n"]
-    for name, columns in all_columns(payload=True).items():
+    for name, columns in {**all_columns(payload=True), "comparison": COMPARISON}.items():
         table = TABLES[name]
         rows = "\n".join(f"| `{c.name}` | {_type(c)} | {table.meanings[c.name]} |" for c in columns)
         head = "| column | type | holds |\n| --- | --- | --- |"

@@ -17,6 +17,7 @@ from auditor.base.errors import AuditFailure, AuditInputError, DecodeError, atte
 from auditor.base.user_input import shown_uri
 from auditor.base.words import plural
 from auditor.commands.arguments import examples, utf8_stdout
+from auditor.commands.compare import key_of
 from auditor.copying import throttling
 from auditor.pipeline.options import AuditOptions, folder_of, out_of, parse_time
 
@@ -57,6 +58,11 @@ def add_parser(commands: Any) -> None:
         "--records",
         action="store_true",
         help="also store the results of record checks, for audit --records: reads all bodies, copies no keys or values",
+    )
+    p.add_argument(
+        "--sum-key",
+        metavar="FILE",
+        help="with --records: also store sums of records under this key of 32 bytes, for auditor compare",
     )
     p.add_argument(
         "--keep",
@@ -101,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
         if not args.paths:
             check_copy(out)
         with _alone(out) as still_alone:
-            done = _job(args, records=args.records, keep_ms=args.keep).apart(_copied, still_alone)
+            done = _job(args, **_content(args)).apart(_copied, still_alone)
             if not args.quiet and (done.converted or not args.paths):
                 sys.stdout.write(f"{plural(done.converted, 'directory')} of version 1 converted\n")
             if not args.paths:
@@ -162,6 +168,11 @@ def _job(args: argparse.Namespace, **how: Any) -> CopyJob:
     return CopyJob(**{"paths": args.paths, "out": args.out, "checksums": args.checksums, "rate": args.limit_rate} | how)
 
 
+def _content(args: argparse.Namespace) -> dict[str, Any]:
+    key = None if args.sum_key is None else key_of(Path(args.sum_key))
+    return {"records": args.records, "keep_ms": args.keep, "sum_key": key}
+
+
 def _copied(job: CopyJob) -> Iterator[Part]:
     # In a worker, which alone loads the module.
     throttling.trim_freed_memory()
@@ -205,7 +216,7 @@ def _looked_again(args: argparse.Namespace, out: Path | str, begun_ms: int, done
             return Audit(replace(options, paths=tuple(some)), runner)
 
         def again(only: frozenset[str]) -> CopyResult:
-            return _job(args, only=only, records=args.records, keep_ms=args.keep).apart(_copied)
+            return _job(args, only=only, **_content(args)).apart(_copied)
 
         return reread_open_logs(out, begun_ms, done, audit, again)
 
@@ -275,6 +286,8 @@ def around(args: argparse.Namespace, out: Path) -> tuple[int, list[str]]:
 
 def check(args: Any) -> None:
     """Errors: :class:`AuditInputError` if only one of ``--around`` and ``--run`` is given."""
+    if args.sum_key is not None and not args.records:
+        raise AuditInputError("--sum-key needs --records, which reads the records; give both")
     if args.around is not None and not args.paths:
         raise AuditInputError("missing PATH: give those of the run of --around")
     if (args.around is None) != (args.run_folder is None):

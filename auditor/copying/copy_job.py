@@ -83,7 +83,8 @@ class CopyJob:
     ``only``: the directories to copy, None for all; ``checksums``: one of :data:`MODES`; ``budget``: bytes of segments;
     ``records``: also take summaries of records, which reads all bodies; ``keep_ms``: how long to retain segments that
     the broker deleted, None: those that are retained stay until their time; ``segments``: only verify these of the
-    copy, by directory; ``rate``: bytes per second that are read, None for those of this process.
+    copy, by directory; ``rate``: bytes per second that are read, None for those of this process; ``sum_key``: also take
+    sums of records.
 
     ``done``: directories by name; ``live``: log directories that a broker had locked before the first; ``refused``:
     files that killed their reader; ``alone``: copy one directory at a time, of which ``begun`` is the last.
@@ -99,6 +100,7 @@ class CopyJob:
     keep_ms: int | None = None
     segments: Mapping[str, Set[str]] | None = None
     rate: int | None = None
+    sum_key: bytes | None = None
     done: dict[str, FolderDone] = field(default_factory=dict)
     live: dict[str, bool] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)

@@ -47,6 +47,7 @@ from auditor.copying.target import FolderTarget, StoreTarget, Target
 from auditor.evidence.cluster_clocks import by_a_client
 from auditor.model.transaction_states import partition_for
 from auditor.pipeline.whole_audit import Audit
+from auditor.replay.reading.record_sums import SummedBatches
 from auditor.transactions.record import BlockedState
 
 # One directory: unchanged files are kept, of grown segments the end is read, all else is read again.
@@ -80,18 +81,25 @@ class OneFolder:
         records: bool = False,
         keep_ms: int | None = None,
         ignore_earlier: bool = False,
+        sum_key: bytes | None = None,
     ) -> None:
         """``whole``: whether a number of bytes of a segment are read, or headers alone (:meth:`Checksums.now`).
         ``records``: also take summaries of records, as for segments of which an earlier copy has them. ``keep_ms``:
         how long to retain what the broker deleted; None: retain what is retained until its time, and nothing more.
-        ``ignore_earlier``: without what an earlier copy has."""
+        ``ignore_earlier``: without what an earlier copy has. ``sum_key``: also take sums of records, under this key."""
         self.keep_ms = keep_ms
         self.target, self.folder, self.limits, self.whole = target, folder, limits, whole
         self.records = records and folder.topic != METADATA_TOPIC  # its records are copied anyway
         internal = folder.topic if folder.topic in COPIED else None
         self.before = None if ignore_earlier else target.list_of(folder.name)
+        sums = None
+        if sum_key is not None and folder.topic is not None and internal is None and self.records:
+            sums = SummedBatches(sum_key, limits, folder.topic)
+        self.summed = "" if sums is None else sums.summer.name
+        if self.before is not None and self.before.summed != self.summed:
+            self.before = None
         self.old = {item.name: item for item in self.before.files} if self.before is not None else {}
-        blanks = Blanks(internal, limits) if internal else None
+        blanks = Blanks(internal, limits) if internal else sums
         self.segments = SegmentsTaken(target, folder.name, limits, blanks, self.before, records=self.records)
         self.reread: set[str] = set()  # segments that were read from their start
         self.closed = folder.closed()
@@ -118,7 +126,7 @@ class OneFolder:
         self.moved = folder.moved_on(self.stats) if self.fresh else set()
         items = [self._of_one_moment(item) for item in items]
         items += [Listed(name, size, unused=reason) for name, (size, reason) in sorted(folder.unused.items())]
-        now = FolderList(tuple(items), tuple(folder.errors))
+        now = FolderList(tuple(items), tuple(folder.errors), summed=self.summed)
         now = now._replace(under_way=folder.name == folder.log_dir)
         if self.before is not None:  # until the new ones are known
             now = now._replace(readings=self.before.readings, machine=self.before.machine)
@@ -531,7 +539,7 @@ def _taken(folder: InputFolder, job: CopyJob, target: Target, to_verify: Checksu
         for left in reversed(range(TIMES)):
             took = CopyResult()
             folder.refresh()
-            how: dict[str, Any] = {"records": job.records, "keep_ms": job.keep_ms}
+            how: dict[str, Any] = {"records": job.records, "keep_ms": job.keep_ms, "sum_key": job.sum_key}
             one = partial(OneFolder, target, folder, job.limits, to_verify.now, **how)
             try:
                 one().take(took)

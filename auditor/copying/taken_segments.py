@@ -43,6 +43,7 @@ from auditor.connectors.logdir.copy_view import ENTRY, MOST_ROWS, details_of, en
 from auditor.connectors.stores.storage import BinaryFile, StorageLocation, open_file, read_file, read_head
 from auditor.copying.target import Target
 from auditor.replay.producers.audit_replay import known_of
+from auditor.replay.reading.record_sums import SummedBatches
 from auditor.replay.task import ReplicaTask
 
 MOST_OPEN = 1000  # transactions at the end of a segment that are kept in its list
@@ -72,8 +73,8 @@ class SegmentsTaken:
     """Writes the file of a directory, in the order of its segments; what an earlier copy has of them is moved.
 
     Nothing is written before something differs from the earlier copy. ``before``: its list; ``blanks``: removes secrets
-    from the records of an internal topic; None if no bytes are copied; ``records``: record summaries are
-    taken of some.
+    from the records of an internal topic, or puts sums in place of records; None if no bytes are copied;
+    ``records``: record summaries are taken of some.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class SegmentsTaken:
         target: Target,
         folder: str,
         limits: Limits,
-        blanks: Blanks | None,
+        blanks: Blanks | SummedBatches | None,
         before: FolderList | None,
         *,
         records: bool = False,

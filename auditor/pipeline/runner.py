@@ -9,6 +9,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import itemgetter
@@ -360,6 +361,7 @@ SharesOf = Callable[[Iterable[bytes]], Iterable[tuple[str, int, bytes]]]  # a sh
 OverShares = Callable[[Iterable[tuple[tuple[str, int], Iterable[bytes]]]], Iterable[bytes]]
 Frames = tuple[str, Iterable[Any]]  # a table or view by name, as frames of some of its rows each
 ViewsOf = Callable[[str, Iterable[str]], Mapping[str, str]]  # SQL in a dialect over tables, by the view's name
+TaskRows = Callable[[Any], Iterator["pa.RecordBatch"]]  # rows that a task makes: a function of a module
 JudgeLog = Callable[[list[ReplicaFacts], Cluster], Iterator[tuple[str, Fields]]]
 NOT_OF_A_LOG = ("errors", "sums", "unlooked", "notes", "open_transactions")  # said of the whole run in summary.json
 LOG = "log"  # the kind of which there is a row for every replica, healthy ones too
@@ -502,6 +504,22 @@ class Replicas:
     def close(self) -> None:
         """Release the facts."""
         self.held.close()
+
+
+class Joins(ABC):
+    """SQL over rows that tasks have made; texts are in what DuckDB and Spark share."""
+
+    @abstractmethod
+    def put(self, name: str, table: pa.Table) -> None:
+        """Make a small table of the driver known by a name."""
+
+    @abstractmethod
+    def keep(self, name: str, text: str) -> None:
+        """Keep the result of a query under a name, on disk where it is large."""
+
+    @abstractmethod
+    def ask(self, text: str) -> pa.Table:
+        """Bring the result of a query to the driver."""
 
 
 class Audited(Protocol):
@@ -657,6 +675,12 @@ class Runner(ABC):
     @abstractmethod
     def query(self, audit: Audited, text: str, tables: frozenset[str]) -> pa.Table:
         """Return the result of an SQL text over ``tables``. Errors: :class:`AuditInputError` for a wrong text."""
+
+    @abstractmethod
+    def joins(
+        self, name: str, columns: pa.Schema, tasks: Sequence[Any], work: TaskRows
+    ) -> AbstractContextManager[Joins]:
+        """Run ``work`` for every task, and answer queries over all of their rows, the table ``name``."""
 
     @abstractmethod
     def frames(self, written: WrittenTables | None, held: Mapping[str, pa.Table], views: ViewsOf) -> Iterator[Frames]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import tempfile
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -97,6 +97,14 @@ def write(table: pa.Table, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with ParquetFile(path, table.schema) as file:
         for batch in table.to_batches():
+            file.add(batch)
+
+
+def write_rows(work: Callable[[Any], Iterator[pa.RecordBatch]], columns: pa.Schema, to: tuple[Any, Path]) -> None:
+    """Write the rows that ``work`` makes of a task into a file. A repeated task writes it again."""
+    task, path = to
+    with ParquetFile(path, columns) as file:
+        for batch in work(task):
             file.add(batch)
 
 

@@ -7,8 +7,9 @@ import importlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -18,12 +19,14 @@ from auditor.connectors.stores import retries
 from auditor.pipeline.plan import GIB, Item, bytes_of
 from auditor.pipeline.runner import (
     HeldFacts,
+    Joins,
     OverFacts,
     OverShares,
     PackedFacts,
     Replicas,
     Runner,
     SharesOf,
+    TaskRows,
     pack_logs,
     pair_of,
 )
@@ -182,6 +185,13 @@ class SparkRunner(Runner):
         from auditor.spark.spark_tables import query
 
         return query(self.spark, audit, text, tables)
+
+    def joins(
+        self, name: str, columns: pa.Schema, tasks: Sequence[Any], work: TaskRows
+    ) -> AbstractContextManager[Joins]:
+        from auditor.spark.spark_tables import SparkJoins
+
+        return SparkJoins(self.spark, name, columns, tasks, work)
 
     @property
     def elsewhere(self) -> bool:

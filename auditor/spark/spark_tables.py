@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from auditor.connectors.tables import input_splits
 from auditor.connectors.tables.rows import How, Piece, read_piece
 from auditor.connectors.tables.sources import FORMATS, register_all, spark_schema
 from auditor.pipeline import derived_tables, summary, table_parts, table_tasks
+from auditor.pipeline.runner import Joins, TaskRows
 from auditor.pipeline.table_tasks import TableRequest, WrittenPart
 from auditor.processes.isolation import KILLS, Pool, read_apart
 from auditor.replay.reading.chunks import logs_of
@@ -326,3 +327,49 @@ def _decode(
     with storage.guarded(refused), retries.resigned(jobs.rounds(tries) if wanted.has_errors else None):
         parts = table_tasks.decode(wanted, numbered)
     yield from jobs.in_batches(parts, PARTS_ARROW)
+
+
+# Joins of rows that tasks make.
+
+
+class SparkJoins(Joins):
+    """SQL over the rows of tasks, each of which runs once; what is kept is persisted, on disk where it is large."""
+
+    def __init__(
+        self, spark: SparkSession, name: str, columns: pa.Schema, tasks: Sequence[Any], work: TaskRows
+    ) -> None:
+        self.spark = spark
+        self._kept: list[DataFrame] = []
+        read = partial(_joined, work, jobs.attempts(spark))
+        rows = jobs.each_list(spark, tasks, read, spark_schema(columns).simpleString()[7:-1])
+        with tuned(spark, A_TASK_EACH):
+            self._persisted(name, rows).count()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for frame in self._kept:
+            frame.unpersist()
+
+    def _persisted(self, name: str, frame: DataFrame) -> DataFrame:
+        self._kept.append(frame.persist())
+        frame.createOrReplaceTempView(name)
+        return frame
+
+    def put(self, name: str, table: pa.Table) -> None:
+        """Make a view of it."""
+        local(self.spark, table).createOrReplaceTempView(name)
+
+    def keep(self, name: str, text: str) -> None:
+        """Persist it."""
+        self._persisted(name, self.spark.sql(text))
+
+    def ask(self, text: str) -> pa.Table:
+        """Return it."""
+        return self.spark.sql(text).toArrow()
+
+
+def _joined(work: TaskRows, tries: int, task: Any) -> Iterator[pa.RecordBatch]:
+    with storage.guarded({}), retries.resigned(jobs.rounds(tries)):
+        yield from map(for_spark, work(task))

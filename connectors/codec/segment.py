@@ -147,7 +147,12 @@ class Chunk:
 
 
 class StoredChunks(ABC):
-    """A file whose batches were decoded when a copy without payload was made; :func:`read_segment` asks it for them."""
+    """A file whose batches were decoded when a copy without payload was made; :func:`read_segment` asks it for them.
+
+    ``gives_sums``: whether its reader takes sums of records in place of the bytes of batches.
+    """
+
+    gives_sums = False
 
     @abstractmethod
     def chunks(

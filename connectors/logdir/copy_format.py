@@ -139,7 +139,8 @@ class FolderList(NamedTuple):
 
     ``readings``: for a log directory, when each of its directories was read; ``machine``: a unique id of the machine of
     that clock. ``under_way``: a copy was started and has not ended, so that its directories may be of that one or of
-    the one before. ``groups``: of the Parquet file.
+    the one before. ``groups``: of the Parquet file. ``summed``: the stored bytes are sums of records under the key of
+    this name (:mod:`auditor.replay.reading.record_sums`); empty: they are batches, or there are none.
     """
 
     files: tuple[Listed, ...]
@@ -148,6 +149,7 @@ class FolderList(NamedTuple):
     machine: str = ""
     under_way: bool = False
     groups: tuple[RowGroup, ...] = ()
+    summed: str = ""
 
     def file(self, name: str) -> Listed | None:
         """The file of that name."""
@@ -156,17 +158,13 @@ class FolderList(NamedTuple):
 
 def encode_list(content: FolderList) -> bytes:
     """A list as bytes; equal lists give equal bytes."""
-    data = (
-        {
-            "version": LIST_VERSION,
-            "files": [_as_json(item) for item in content.files],
-            "errors": [list(error) for error in content.errors],
-            "readings": [list(reading) for reading in content.readings],
-            "groups": [list(group) for group in content.groups],
-        }
-        | ({"machine": content.machine} if content.machine else {})
-        | ({"under_way": True} if content.under_way else {})
-    )
+    data = {
+        "version": LIST_VERSION,
+        "files": [_as_json(item) for item in content.files],
+        "errors": [list(error) for error in content.errors],
+        "readings": [list(reading) for reading in content.readings],
+        "groups": [list(group) for group in content.groups],
+    } | {name: value for name in ("machine", "under_way", "summed") if (value := getattr(content, name))}
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
     return gzip.compress(text, compresslevel=6, mtime=0)
 
@@ -224,7 +222,8 @@ def _list(data: Json) -> FolderList:
     machine = _words(data.get("machine", ""), "a machine")
     errors = _errors(data.get("errors", []), folder=True)
     groups = tuple(_row_group(item) for item in _items(data.get("groups", [])))
-    return FolderList(files, errors, readings, machine, data.get("under_way", False) is True, groups)
+    under_way, summed = data.get("under_way", False) is True, _words(data.get("summed", ""), "a key")
+    return FolderList(files, errors, readings, machine, under_way, groups, summed)
 
 
 def _row_group(item: Json) -> RowGroup:

@@ -444,7 +444,7 @@ def _opened(folder: StorageLocation, item: Listed, shown: str, among: FolderList
     if item.kept is not None:
         return _stored_file(folder, item, shown, among)
     if item.taken is not None:
-        return CopiedSegment(folder, among.groups, item.taken, item.size, shown)
+        return CopiedSegment(folder, among.groups, item.taken, item.size, shown, summed=bool(among.summed))
     if item.refused is not None:
         return DecodeError(shown, 0, -1, *item.refused)
     return DecodeError(shown, 0, -1, "unreadable", NOT_TAKEN)
@@ -540,9 +540,11 @@ class CopiedSegment(_Bytes, StoredChunks):
     and zeros."""
 
     def __init__(
-        self, folder: StorageLocation, groups: tuple[RowGroup, ...], segment: TakenSegment, size: int, name: str
-    ) -> None:
+        self, folder: StorageLocation, groups: tuple[RowGroup, ...], segment: TakenSegment, size: int, name: str,
+        *, summed: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
+        self.summed = summed
         self.name = name
         self.folder, self.groups, self.taken, self.size = folder, groups, segment, size
         # First byte, end, the number of the first row, the rows
@@ -618,6 +620,7 @@ class CopiedSegment(_Bytes, StoredChunks):
     ) -> Iterator[Chunk]:
         """See :func:`auditor.connectors.codec.segment.read_segment`."""
         first, begin, limits, records = 0, 0, limits.counting(), records and self.taken.records
+        raw = raw and (self.gives_sums or not self.summed)
         for count, end, following in self.taken.chunks:
             for some in range(0, max(count, 1), ROWS):  # as in a chunk of a file, whatever the list says
                 last = some + ROWS >= count

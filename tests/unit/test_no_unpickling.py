@@ -51,6 +51,7 @@ ALLOWED = {
     "auditor/base/at_rest.py::RowsAtRest.__iter__": OWN_MEMORY,
     "auditor/base/at_rest.py::RowsAtRest._opened": OWN_MEMORY,
     "auditor/cli.py::parsers": CONSTANT,
+    "auditor/pipeline/compared_records.py::readable_logs": OWN_TASKS,
     "auditor/pipeline/runner.py::judged_rows": OWN_TASKS,
     "auditor/pipeline/summary.py::transaction_totals": OWN_TASKS,
     "auditor/processes/isolation.py::MessageSocket.hear": OWN_WORKERS,

@@ -113,12 +113,13 @@ def test_a_command_runs(command: str, audited: Path, tmp_path: Path) -> None:
     copy = str(corpora.unpack("hanging-36"))
     explained = command.replace("ID", "dfe6f71ca00b").replace("SELECT ...", "SELECT count(*) FROM batches")
     replaced = {"PATH": copy, "FILE": f"{copy}/{SEGMENT}", "HISTORY": str(audited / "kept"), "SITE": str(tmp_path)}
+    replaced |= {"A": copy, "B": copy, "N": "1"}
     # Results go into an empty directory; who asks about an audit gets its own.
     out = tmp_path / "out" if command.startswith("auditor what-if") else audited / "out"
     arguments = [replaced.get(word, str(out) if word == "DIR" else word) for word in shlex.split(explained)[1:]]
     if arguments[0] == "audit":
         arguments += ["--out", str(tmp_path / "out")]
-    assert run(arguments) == (1 if arguments[0] in ("audit", "recheck") else 0)
+    assert run(arguments) == (1 if arguments[0] in ("audit", "recheck", "rehearse") else 0)
 
 
 def test_other_commands_are_run_elsewhere() -> None:

@@ -15,7 +15,7 @@ from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.indexes import OffsetIndex, decode_offset_index
 from auditor.connectors.codec.records import decode_records
-from auditor.connectors.codec.segment import Chunk, HeaderHop, before, read_segment
+from auditor.connectors.codec.segment import Chunk, HeaderHop, StoredChunks, before, read_segment
 from auditor.connectors.stores.retries import REFUSED
 from auditor.connectors.stores.storage import open_file, problem, read_file
 from auditor.facts.replica_facts import SegmentScan
@@ -399,8 +399,13 @@ def stored_batch(task: ReplicaTask, number: int, position: int) -> tuple[np.ndar
     return None
 
 
+def chunks_with_bytes(task: ReplicaTask, number: int) -> Iterator[Chunk | DecodeError]:
+    """Yield the chunks of a segment with verified checksums and the bytes of batches, or a copy's sums; or an error."""
+    return _chunks(task, number, 0, None, raw=True, crc=True)
+
+
 def _chunks(
-    task: ReplicaTask, number: int, start: int, stop: int | None, *, raw: bool, lowest: int = -1
+    task: ReplicaTask, number: int, start: int, stop: int | None, *, raw: bool, lowest: int = -1, crc: bool = False
 ) -> Iterator[Chunk | DecodeError]:
     segment, behind = task.replica.segments[number], task.replica.segments[number + 1 : number + 2]
     f = open_file(segment.place or task.place, segment.name)
@@ -408,6 +413,8 @@ def _chunks(
         yield f._replace(file=segment.name)
         return
     least, below = _offsets(task, number)
+    if crc and isinstance(f, StoredChunks):
+        f.gives_sums = True
     with contextlib.closing(f):
         try:
             chunks = read_segment(
@@ -418,7 +425,7 @@ def _chunks(
                 stop=stop,
                 limits=task.limits,
                 raw=raw,
-                crc=False,
+                crc=crc,
                 offsets=(max(least, lowest), below),
                 context=known_of(task, number),
             )

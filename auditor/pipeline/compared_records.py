@@ -1,0 +1,216 @@
+"""Records of two inputs that are compared: which logs are read, and rows of sums of their records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from auditor.base.at_rest import dumps, loads
+from auditor.base.errors import AuditInputError, DecodeError
+from auditor.connectors.codec import batches as walking
+from auditor.connectors.codec import mirror_maker
+from auditor.connectors.codec.mirror_maker import TranslatedOffset
+from auditor.connectors.codec.records import Record, records_of
+from auditor.connectors.schema import from_columns, texts
+from auditor.pipeline.lag_table import stable_end
+from auditor.replay.reading import lag_counts
+from auditor.replay.reading.chunks import logs_of
+from auditor.replay.reading.lag_counts import Outcomes
+from auditor.replay.reading.record_sums import SummedRecords, UnreadRecords, summed_records
+from auditor.replay.task import ReplicaTask
+from auditor.rules.seen.view import LogView
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from auditor.pipeline.whole_audit import Audit
+    from auditor.rules.seen.cluster_view import Cluster
+
+
+Log = tuple[str, int]  # topic and partition
+
+
+class ReadableLog(NamedTuple):
+    """What read_committed consumers get of a log: of the leader's copy the offsets from ``start`` to before ``stable``.
+
+    ``outcomes`` has the transactions that are aborted or open. ``start_known``: whether it is the log start.
+    """
+
+    join_key: str
+    log_dir: str
+    topic: str
+    partition: int
+    start: int
+    stable: int
+    outcomes: Outcomes
+    start_known: bool
+
+
+def readable_logs(audit: Audit) -> dict[Log, ReadableLog]:
+    """Return the logs of an input, without Kafka's own. Errors: :class:`AuditInputError` for several clusters."""
+    packed_logs = audit.runner.over(audit.replicas.held, partial(_readable, audit.clusters), "find what consumers get")
+    logs: dict[Log, ReadableLog] = {}
+    for log in (log for packed in packed_logs for log in loads(packed)):
+        if (other := logs.setdefault((log.topic, log.partition), log)).join_key != log.join_key:
+            dirs = f"{other.log_dir} and {log.log_dir}"
+            raise AuditInputError(f"{dirs} are of different clusters: give the directories of one cluster on each side")
+    return logs
+
+
+def _readable(clusters: Mapping[str, Cluster], packed: Iterable[bytes]) -> Iterator[bytes]:
+    logs = []
+    for replicas in logs_of(packed):
+        log = LogView(replicas, clusters[replicas[0].join_key])
+        leader, end = log.leader, log.readable_end
+        if log.is_gone or log.topic.startswith("__"):
+            continue
+        outcomes, stable = Outcomes(leader.transactions, end), stable_end(leader, end)
+        place = (leader.join_key, leader.log_dir, log.topic, log.partition)
+        logs.append(ReadableLog(*place, leader.own_start, stable, outcomes, leader.log_start_known))
+    yield dumps(logs)
+
+
+# Offsets that MirrorMaker translated.
+
+
+def translations(audit: Audit, logs: Mapping[Log, ReadableLog]) -> list[TranslatedOffset]:
+    """Return the last checkpoint of each group and partition, and the last offset sync of each partition."""
+    named = {log for log in logs if mirror_maker.is_read(log[0])}
+    tasks = tasks_of(audit, {log: logs[log] for log in named})
+    last: dict[tuple[str | None, str, int], TranslatedOffset] = {}
+    for _, some in sorted(audit.runner.pool.map(list(tasks.values()), _translations)):
+        last |= {(one.group_id, one.topic, one.partition): one for one in some}
+    return list(last.values())
+
+
+def _translations(task: ReplicaTask) -> list[TranslatedOffset]:
+    offsets: list[TranslatedOffset] = []
+    for number in range(len(task.replica.segments)):
+        for chunk in lag_counts.chunks_with_bytes(task, number):
+            if isinstance(chunk, DecodeError) or not chunk.raw:
+                continue
+            data = np.flatnonzero(chunk.rows[:, walking.ATTRIBUTES] & walking.CONTROL == 0)
+            some, raw = walking.columns_of(chunk.rows[data]), [chunk.raw[n] for n in data.tolist()]
+            if all(len(stored) > walking.HEADER for stored in raw):
+                records = (record for _, record in records_of(raw, some, file="", limits=task.limits))
+                pairs = ((r.key, r.value) for r in records if isinstance(r, Record))
+                offsets += mirror_maker.translated(task.replica.topic or "", pairs)
+    return offsets
+
+
+# Rows of sums.
+
+
+A, B = 0, 1  # sides
+RECORD, UNREAD, ASKED, END = range(4)  # kinds of rows
+# Of each record its sums. n: its number among those of its task; place: its offset; stamp: its timestamp. Of an
+# UNREAD row `place` and `stamp` are the first and last offset, and `says` is the reason; of an ASKED row n records of
+# the task are before the offset `place`; of an END row n is the number of its records, and `by_broker` is whether a
+# broker set the timestamp of any.
+ROWS = pa.schema(
+    [("task", pa.int32()), ("pair", pa.int32()), ("part", pa.int32()), ("kind", pa.int8())]
+    + [(name, pa.int64()) for name in ("n", "place", "stamp", "producer", "key_sum", "value_sum", "header_sum")]
+    + [("by_broker", pa.bool_()), ("says", pa.string())]
+)
+
+
+class SummingTask(NamedTuple):
+    """Segments of a log to sum. ``pair``: number of the pair of topics; ``asked``: offsets to number, in order."""
+
+    number: int
+    side: int
+    pair: int
+    log: ReadableLog
+    task: ReplicaTask
+    segments: range
+    asked: tuple[int, ...]
+    key: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes to read."""
+        return sum(self.task.replica.segments[number].size for number in self.segments)
+
+
+MOST_BYTES = 256 << 20  # of a task
+NO_KEY = (None, None, "", None, None)
+
+
+def tasks_of(audit: Audit, logs: Mapping[Log, ReadableLog]) -> dict[Log, ReplicaTask]:
+    """Return the task of each log's counting copy. Errors: :class:`AuditInputError` for a log of a text dump."""
+    by_place = {
+        (t.replica.log_dir, t.replica.topic or "", t.replica.partition or 0): t
+        for t in audit.tasks
+        if isinstance(t, ReplicaTask)
+    }
+    missing = [log for log, of in logs.items() if (of.log_dir, *log) not in by_place]
+    if missing:
+        topic, partition = missing[0]
+        raise AuditInputError(f"{topic}-{partition} is a text dump, without keys and values: give its log directory")
+    return {log: by_place[of.log_dir, *log] for log, of in logs.items()}
+
+
+def summing_tasks(
+    side: int, pair: int, log: ReadableLog, task: ReplicaTask, asked: Sequence[int], key: bytes
+) -> Iterator[SummingTask]:
+    """Yield the tasks of a log: some segments each; ``asked`` are any offsets."""
+    spans = lag_counts.stretches(task)
+    chosen = [n for n, (base, behind) in enumerate(spans) if behind > log.start and base < log.stable]
+    begin, size = 0, 0
+    for k, number in enumerate(chosen):
+        size += task.replica.segments[number].size
+        if size >= MOST_BYTES or k == len(chosen) - 1:
+            some = chosen[begin : k + 1]
+            low = -1 if begin == 0 else spans[some[0]][0]
+            behind = lag_counts.FAR if k == len(chosen) - 1 else spans[chosen[k + 1]][0]
+            here = tuple(sorted({offset for offset in asked if low <= offset < behind}))
+            yield SummingTask(-1, side, pair, log, task, range(some[0], some[-1] + 1), here, key)
+            begin, size = k + 1, 0
+    if not chosen:
+        yield SummingTask(-1, side, pair, log, task, range(0), tuple(sorted(set(asked))), key)
+
+
+def sum_rows(task: SummingTask) -> Iterator[pa.RecordBatch]:
+    """Yield the rows (:data:`ROWS`) of a task: records in offset order, and after them the others."""
+    log, count, by_broker = task.log, 0, False
+    others: list[tuple[int, int, int, int, str]] = []
+    waiting = list(task.asked)
+    for one in summed_records(task.task, task.segments, log.start, log.stable, log.outcomes, task.key):
+        if isinstance(one, UnreadRecords):
+            before = others.pop() if others and (others[-1][0], others[-1][-1]) == (UNREAD, one.reason) else None
+            others.append((UNREAD, count, one.first if before is None else before[2], one.last, one.reason))
+            continue
+        while waiting and len(one.offset) and waiting[0] <= one.offset[-1]:
+            others.append((ASKED, count + int(np.searchsorted(one.offset, waiting[0])), waiting.pop(0), -1, ""))
+        by_broker |= bool(one.append_time.any())
+        yield _batch(task, one, count)
+        count += len(one.offset)
+    others += [(ASKED, count, offset, -1, "") for offset in waiting]
+    others.append((END, count, log.stable, log.start, ""))
+    kinds, *numbers, says = zip(*others, strict=True)
+    columns = dict(zip(("n", "place", "stamp"), (np.array(c, np.int64) for c in numbers), strict=True))
+    place = {"task": task.number, "pair": task.pair, "part": log.partition, "kind": np.array(kinds, np.int8)}
+    yield from_columns(ROWS, NO_KEY, len(kinds), place | columns | {"by_broker": by_broker, "says": texts(says)})
+
+
+def _batch(task: SummingTask, records: SummedRecords, count: int) -> pa.RecordBatch:
+    rows = len(records.offset)
+    columns = {
+        "task": task.number,
+        "pair": task.pair,
+        "part": task.log.partition,
+        "kind": RECORD,
+        "n": count + np.arange(rows, dtype=np.int64),
+        "place": records.offset,
+        "stamp": records.timestamp,
+        "producer": records.producer_id,
+        "key_sum": records.key_sum,
+        "value_sum": records.value_sum,
+        "header_sum": records.header_sum,
+        "by_broker": records.append_time,
+    }
+    return from_columns(ROWS, NO_KEY, rows, columns)

@@ -1,0 +1,20 @@
+"""The page of ``auditor compare --html``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from auditor.base.at_rest import Values
+from auditor.dashboards import page
+from auditor.dashboards.table_lines import IMPACT_SHOWN, compared_offsets, compared_place, comparison_counts
+
+
+def comparison_page(rows: Sequence[Values], partitions: int, records: tuple[int, int], names: tuple[str, str]) -> str:
+    """Return the result of a comparison of the inputs ``names`` as a self-contained page."""
+    content = {"counts": comparison_counts(rows), "rows": rows[:IMPACT_SHOWN], "more": len(rows) - IMPACT_SHOWN}
+    functions = {"offsets": compared_offsets, "place": compared_place}
+    differs = any(row["differs"] for row in rows)
+    return page.render(
+        "comparison_page.html.j2", differs=differs, partitions=partitions, records=records, names=names, **content,
+        **functions,
+    )  # fmt: skip

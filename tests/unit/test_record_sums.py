@@ -1,0 +1,89 @@
+"""Sums of records against hashlib, records of MirrorMaker's topics as Kafka's classes write them, aligned runs."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+import struct
+
+import numpy as np
+import pytest
+
+from auditor.base.errors import AuditInputError
+from auditor.connectors.codec.mirror_maker import TranslatedOffset, translated
+from auditor.pipeline.alignment import Alignment, MatchedRun, in_order, less
+from auditor.pipeline.topic_pairs import named_pairs, parsed_map
+from auditor.replay.reading.record_sums import RecordSummer
+
+KEY = bytes(range(32))
+
+
+def test_sums_are_blake2b_of_each_part() -> None:
+    """Of all sizes around blocks of 128 bytes, in one buffer."""
+    parts = [random.Random(size).randbytes(size) for size in (*range(270), 1023, 1024, 5000)]
+    data = np.frombuffer(bytearray(b"".join(parts)), np.uint8)
+    sizes = np.array([len(part) for part in parts])
+    sums = RecordSummer(KEY).sums(data, np.cumsum(sizes) - sizes, sizes)
+    expected = [hashlib.blake2b(part, key=KEY, digest_size=8).digest() for part in parts]
+    assert sums.tolist() == [int.from_bytes(one, "little") for one in expected]
+    null = RecordSummer(KEY).sums(data, np.zeros(1, np.int64), np.full(1, -1))
+    assert null.tolist() == [0]
+
+
+def test_a_part_outside_of_its_buffer_is_refused() -> None:
+    with pytest.raises(ValueError, match="outside"):
+        RecordSummer(KEY).sums(np.zeros(10, np.uint8), np.array([8]), np.array([3]))
+
+
+def test_checkpoints_and_offset_syncs() -> None:
+    """Checkpoint.java: group, topic, partition; version, upstream, downstream, metadata. OffsetSync.java: no version"""
+
+    def text(value: str) -> bytes:
+        return struct.pack(">h", len(value)) + value.encode()
+
+    key = text("g") + text("A.orders") + struct.pack(">i", 3)
+    value = struct.pack(">hqq", 0, 70, 65) + text("")
+    newer = struct.pack(">hqq", 1, 70, 65)
+    records = [(key, value), (key, None), (key, newer), (key[:5], value)]
+    assert [*translated("A.checkpoints.internal", iter(records))] == [TranslatedOffset("g", "A.orders", 3, 70, 65)]
+    sync = text("orders") + struct.pack(">i", 3), struct.pack(">qq", 1, 2)
+    assert [*translated("mm2-offset-syncs.B.internal", iter([sync]))] == [TranslatedOffset(None, "orders", 3, 1, 2)]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_runs_in_order_have_the_most_records(seed: int) -> None:
+    """Against all subsets."""
+    draw = random.Random(seed)
+    others = draw.sample(range(0, 100, 10), 7)
+    runs = [MatchedRun(10 * k, 10 * k + draw.randrange(8), other) for k, other in enumerate(others)]
+    kept, moved = in_order(runs)
+    assert sorted([*kept, *moved]) == runs
+    assert all(a.other < b.other for a, b in itertools.pairwise(kept))
+
+    def ordered(some: tuple[MatchedRun, ...]) -> bool:
+        return all(a.other < b.other for a, b in itertools.pairwise(some))
+
+    subsets = (some for size in range(8) for some in itertools.combinations(runs, size) if ordered(some))
+    assert sum(r.records for r in kept) == max(sum(r.records for r in some) for some in subsets)
+
+
+def test_neighbours_of_a_record() -> None:
+    alignment = Alignment([MatchedRun(0, 4, 0), MatchedRun(10, 14, 20)])
+    assert [alignment.before(n) for n in (0, 3, 5, 8, 12, 99)] == [None, 2, 4, 4, 21, 24]
+    assert [alignment.after(n) for n in (0, 5, 12, 15)] == [0, 20, 22, None]
+    assert alignment.reversed().before(22) == 11
+    assert less([(2, 4), (9, 20)], 0, 10) == 6
+
+
+def test_pairs_of_topics() -> None:
+    assert named_pairs(["a", "b", "mm2-status.A.internal"], ["west.a", "b"], {}) == ([("a", "west.a"), ("b", "b")], [])
+    assert named_pairs(["a", "w.a"], ["a", "w.a"], {}) == ([("a", "a"), ("w.a", "w.a")], [])
+    assert named_pairs(["a"], ["c"], {}) == ([], ["a"])
+    assert named_pairs(["a"], ["c"], parsed_map(["a=c"])) == ([("a", "c")], [])
+    with pytest.raises(AuditInputError, match="--topic-map a="):
+        named_pairs(["a"], ["a", "w.a"], {})
+    with pytest.raises(AuditInputError, match="no topic x in B"):
+        named_pairs(["a"], ["c"], {"a": "x"})
+    with pytest.raises(AuditInputError, match="expected A=B"):
+        parsed_map(["a"])

@@ -1,0 +1,310 @@
+"""``auditor compare`` over directories made different by a test, which knows each record on both sides."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import auditor
+from auditor import cli
+from tests import corpora
+from tests.bare_broker import BEGAN
+from tests.compared import LOG_APPEND_TIME, Directory, Sent, compared, places, sent
+from tests.facts import opened
+
+ALL = range(90)
+
+
+def one(root: Path, *records: list[Sent], start: int = 0, **header: int) -> Path:
+    """A directory with one topic of one partition."""
+    made = Directory(root, "t-0", start=start)
+    for some in records:
+        made.write("t-0", some, **header)
+    return made.save()
+
+
+@pytest.mark.parametrize("name", ["healthy-41", "healthy-28", "replicas-41", "tiered-43", "skipped-marker-43"])
+def test_an_input_is_equal_to_itself(name: str) -> None:
+    done = compared(corpora.unpack(name), corpora.unpack(name))
+    assert [row for row in done.rows if row["kind"] != "group_right"] == []
+    assert done.records[0] == done.records[1] > 0
+
+
+def test_other_batches_and_offsets_make_no_difference(tmp_path: Path) -> None:
+    """As a mirror writes them: in larger batches, and from another offset on."""
+    a = one(tmp_path / "a", sent(*ALL))
+    b = Directory(tmp_path / "c", "t-0", start=1000)
+    b.write("t-0", sent(*ALL), 45)
+    done = compared(a, b.save())
+    assert (done.rows, done.records) == ([], (90, 90))
+
+
+def test_missing_records_are_named_on_both_sides(tmp_path: Path) -> None:
+    """Three ranges; around each, B has the records at the offsets that arithmetic gives."""
+    lost = {*range(10, 15), 30, *range(60, 70)}
+    a, b = one(tmp_path / "a", sent(*ALL)), one(tmp_path / "b", sent(*(n for n in ALL if n not in lost)))
+    done = compared(a, b)
+    assert places(done) == [
+        ("missing", 0, 10, 14, 9, 10, 5),
+        ("missing", 0, 30, 30, 24, 25, 1),
+        ("missing", 0, 60, 69, 53, 54, 10),
+    ]
+    assert done.differs
+    assert [(row["first_at"], row["last_at"]) for row in done.rows][2] == (BEGAN + 600, BEGAN + 690)
+
+
+def test_the_end_that_b_lacks_is_behind(tmp_path: Path) -> None:
+    done = compared(one(tmp_path / "a", sent(*ALL)), one(tmp_path / "b", sent(*range(80))))
+    assert places(done) == [("behind", 0, 80, 89, 79, None, 10)]
+    assert done.differs
+
+
+def test_records_sent_again_are_duplicated(tmp_path: Path) -> None:
+    """A mirror that was killed goes on some records earlier; later it repeats others."""
+    b = one(tmp_path / "b", sent(*range(50)), sent(*range(40, 90)), sent(5, 6))
+    done = compared(one(tmp_path / "a", sent(*ALL)), b)
+    assert places(done) == [("duplicated", 0, 5, 6, 100, 101, 2), ("duplicated", 0, 40, 49, 50, 59, 10)]
+
+
+def test_records_in_another_order(tmp_path: Path) -> None:
+    b = one(tmp_path / "b", sent(*range(20)), sent(*range(25, 60)), sent(*range(20, 25)), sent(*range(60, 90)))
+    done = compared(one(tmp_path / "a", sent(*ALL)), b)
+    assert places(done) == [("out_of_order", 0, 20, 24, 55, 59, 5)]
+
+
+def test_values_that_changed_by_key_time_and_by_place(tmp_path: Path) -> None:
+    records = sent(*ALL)
+    records[10] = records[10]._replace(value=b"other")
+    records[50] = Sent(b"other key", b"other value", 3)
+    done = compared(one(tmp_path / "a", sent(*ALL)), one(tmp_path / "b", records))
+    assert places(done) == [("changed", 0, 10, 10, 10, 10, 1), ("changed", 0, 50, 50, 50, 50, 1)]
+
+
+def test_records_that_only_b_has(tmp_path: Path) -> None:
+    b = one(tmp_path / "b", sent(*range(30)), sent(1000, 1001), sent(*range(30, 90)))
+    done = compared(one(tmp_path / "a", sent(*ALL)), b)
+    assert places(done) == [("extra", 0, 29, 30, 30, 31, 2)]
+
+
+def test_null_and_empty_differ(tmp_path: Path) -> None:
+    a = one(tmp_path / "a", [Sent(b"k", None, BEGAN), Sent(None, b"v", BEGAN + 1), Sent(b"", b"", BEGAN + 2)])
+    b = one(tmp_path / "b", [Sent(b"k", b"", BEGAN), Sent(b"", b"v", BEGAN + 1), Sent(b"", b"", BEGAN + 2)])
+    assert [row["kind"] for row in compared(a, b).rows] == ["missing", "changed", "extra"]
+    assert compared(a, a).rows == []
+
+
+def test_aborted_and_open_transactions_are_no_part_of_it(tmp_path: Path) -> None:
+    """What read_committed consumers get of A is what a mirror should have."""
+    a = Directory(tmp_path / "a", "t-0")
+    a.transaction("t-0", sent(1, 2, 3), commit=True)
+    a.transaction("t-0", sent(4, 5, 6), commit=False)
+    a.write("t-0", sent(7, 8))
+    a.write("t-0", sent(9, 10), 2, producer_id=8, epoch=0, sequence=0, attributes=0x10)  # open
+    a.write("t-0", sent(11))  # above the last stable offset
+    path = a.save()
+    assert compared(path, one(tmp_path / "b", sent(1, 2, 3, 7, 8))).rows == []
+    done = compared(path, one(tmp_path / "c", sent(*range(1, 9))))
+    assert places(done) == [("extra", 0, 2, 8, 3, 5, 3)]
+
+
+def test_times_that_the_broker_sets_are_explained(tmp_path: Path) -> None:
+    """With LogAppendTime records count by key and value alone, and may be equal to each other."""
+    records = [Sent(None, b"alike", BEGAN)] * 20 + sent(*range(10))
+    later = [record._replace(time=record.time + 5000) for record in records]
+    a = one(tmp_path / "a", records)
+    done = compared(a, one(tmp_path / "b", later, attributes=LOG_APPEND_TIME))
+    assert ([row["kind"] for row in done.rows], done.differs) == (["timestamps"], False)
+    assert done.rows[0]["records"] == 30
+    done = compared(a, one(tmp_path / "c", later[1:], attributes=LOG_APPEND_TIME))
+    assert [(row["kind"], row["records"]) for row in done.rows if row["differs"]] == [("missing", 1)]
+
+
+def test_times_that_a_tool_rewrote_are_explained(tmp_path: Path) -> None:
+    later = [record._replace(time=record.time + 5000) for record in sent(*ALL) if record.time != BEGAN + 70]
+    done = compared(one(tmp_path / "a", sent(*ALL)), one(tmp_path / "b", later))
+    assert places(done, "missing") == [("missing", 0, 7, 7, 6, 7, 1)]
+    assert [row["kind"] for row in done.rows] == ["missing", "timestamps"]
+
+
+def test_headers_of_a_tool_are_explained_and_others_differ(tmp_path: Path) -> None:
+    more = [record._replace(headers=((b"source", b"a"),)) for record in sent(*ALL)]
+    a = one(tmp_path / "a", sent(*ALL))
+    done = compared(a, one(tmp_path / "b", more))
+    assert ([(row["kind"], row["records"]) for row in done.rows], done.differs) == ([("tool_headers", 90)], False)
+    done = compared(a, one(tmp_path / "c", sent(*range(80)) + more[80:]))
+    assert ([(row["kind"], row["records"]) for row in done.rows], done.differs) == ([("headers", 10)], True)
+
+
+def test_what_retention_deleted_first_is_explained(tmp_path: Path) -> None:
+    """Records before the log start of the other side may have been deleted there."""
+    a, b = one(tmp_path / "a", sent(*ALL)), one(tmp_path / "b", sent(*range(30, 90)), start=30)
+    assert places(compared(a, b)) == [("expired", 0, 0, 29, None, 30, 30)]
+    assert not compared(a, b).differs
+    assert places(compared(b, a)) == [("expired", 0, None, 30, 0, 29, 30)]
+    late = one(tmp_path / "c", sent(*range(30, 90)))
+    assert places(compared(a, late)) == [("missing", 0, 0, 29, None, 0, 30)]
+
+
+def test_different_numbers_of_partitions_by_key(tmp_path: Path) -> None:
+    """Records of a key are in one partition on each side; order counts by key."""
+    records = [Sent(b"key-%d" % (n % 6), b"value-%d" % n, BEGAN + n) for n in ALL]
+    a = Directory(tmp_path / "a", "t-0")
+    a.write("t-0", records)
+    b = Directory(tmp_path / "b", "t-0", "t-1")
+    for partition in (0, 1):
+        b.write(f"t-{partition}", [r for n, r in enumerate(records) if n % 2 == partition and n not in (8, 20)])
+    done = compared(a.save(), b.save())
+    assert [(row["kind"], row["partition"], row["first_offset"]) for row in done.rows] == [
+        ("missing", 0, 8),
+        ("missing", 0, 20),
+    ]
+
+
+def test_order_by_key_across_partitions(tmp_path: Path) -> None:
+    records = [Sent(b"key-%d" % (n % 6), b"value-%d" % n, BEGAN + n) for n in ALL]
+    a = Directory(tmp_path / "a", "t-0")
+    a.write("t-0", records)
+    b = Directory(tmp_path / "b", "t-0", "t-1")
+    for partition in (0, 1):
+        some = [r for n, r in enumerate(records) if n % 2 == partition]
+        if partition == 0:
+            some[0], some[3] = some[3], some[0]  # numbers 0 and 6, of one key
+        b.write(f"t-{partition}", some)
+    done = compared(a.save(), b.save())
+    assert [(row["kind"], row["first_offset"], row["other_first_offset"]) for row in done.rows] == [
+        ("out_of_order", 6, 0)
+    ]
+
+
+def test_a_topic_that_a_mirror_renamed(tmp_path: Path) -> None:
+    a = one(tmp_path / "a", sent(*ALL))
+    b = Directory(tmp_path / "b", "west.t-0", "unrelated-0")
+    b.write("west.t-0", sent(*ALL))
+    assert compared(a, b.save()).rows == []
+    done = compared(a, b.path, topic_map={"t": "unrelated"})
+    assert [(row["kind"], row["records"]) for row in done.rows] == [("missing", 90)]
+
+
+def test_copies_without_payload_that_were_prepared(tmp_path: Path) -> None:
+    """Copies with sums under one key compare as their directories do; others are unread."""
+    lost = [n for n in ALL if not 40 <= n < 45]
+    a, b = one(tmp_path / "a", sent(*ALL)), one(tmp_path / "b", sent(*lost))
+    copies = {}
+    for name, path in (("a", a), ("b", b)):
+        for number in (1, 2):
+            key = tmp_path / f"key-{number}"
+            key.write_bytes(bytes([number]) * 32)
+            copies[name, number] = tmp_path / f"copy-{name}-{number}"
+            for _ in range(2):  # a second run changes nothing
+                words = ["copy", str(path), "--out", str(copies[name, number]), "--records", "--sum-key", str(key)]
+                assert cli.main([*words, "--quiet"]) == 0
+    rows = compared(a, b).rows
+    assert places(compared(a, b)) == [("missing", 0, 40, 44, 39, 40, 5)]
+    for ours, theirs in ((copies["a", 1], copies["b", 1]), (copies["a", 1], b), (a, copies["b", 1])):
+        done = compared(ours, theirs, key=bytes([1]) * 32)
+        assert (done.rows, done.incomplete) == (rows, False)
+    other = compared(copies["a", 1], copies["b", 2], key=bytes([1]) * 32)
+    assert (other.incomplete, {row["kind"] for row in other.rows}) == (True, {"missing", "unread"})
+    assert not other.differs
+    plain = tmp_path / "plain"
+    assert cli.main(["copy", str(a), "--out", str(plain), "--quiet"]) == 0
+    assert compared(plain, b).incomplete
+    stored = b"".join(f.read_bytes() for f in copies["a", 1].rglob("*") if f.is_file())
+    assert b"value-7" not in stored
+    assert b"key-7" not in stored
+    found = [published_findings(path) for path in (a, copies["a", 1], plain)]
+    assert found[0] == found[1] == found[2]
+    assert opened(copies["a", 1], include_payload=True).table("records").num_rows == 0
+
+
+def published_findings(path: Path) -> list[tuple[str, str]]:
+    return [(f.rule, f.message) for f in opened(path).findings]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_differences_add_up(seed: int, tmp_path: Path) -> None:
+    """Ranges are removed, repeated and moved; a third of the records are alike. Counts are arithmetic."""
+    draw = random.Random(seed)
+    records = [Sent(b"k", b"v%d" % (n % 40), BEGAN) if n % 3 == 0 else sent(n)[0] for n in range(240)]
+    theirs = list(records)
+    for _ in range(draw.randrange(5)):
+        begin = draw.randrange(len(theirs))
+        some = theirs[begin : begin + draw.randrange(1, 12)]
+        what = draw.choice(("remove", "repeat", "move"))
+        if what != "repeat":
+            del theirs[begin : begin + len(some)]
+        if what != "remove":
+            to = draw.randrange(len(theirs))
+            theirs[to:to] = some
+    done = compared(one(tmp_path / "a", records), one(tmp_path / "b", theirs))
+    ours, other = Counter(records), Counter(theirs)
+    sums = Counter[str]()
+    for row in done.rows:
+        sums[row["kind"]] += row["records"]
+    assert sums["missing"] + sums["behind"] == (ours - other).total()
+    assert sums["duplicated"] == (other - ours).total()
+    assert sums["extra"] == sums["changed"] == 0
+    assert done.differs == (records != theirs) or ours == other
+
+
+def test_a_compacted_topic_explains_what_later_records_replace(tmp_path: Path) -> None:
+    """Key 1 has a later record and key 3 is deleted; key 2 has no later one."""
+    settings = "log.cleanup.policy=compact\n"
+    records = [Sent(b"1", b"old", 10), Sent(b"2", b"only", 20), Sent(b"3", None, 30), Sent(b"1", b"new", 40)]
+    records = [record._replace(time=BEGAN + record.time) for record in [*records, Sent(b"4", b"end", 50)]]
+    paths = []
+    for name, some in (("a", records), ("b", [records[3], records[4]])):
+        made = Directory(tmp_path / name, "t-0", settings=settings)
+        (made.path / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 1\n")
+        made.write("t-0", some, 1)
+        paths.append(made.save())
+    done = compared(*paths)
+    assert sorted(row["kind"] for row in done.rows) == ["compacted", "compacted", "missing"]
+    assert places(done, "missing") == [("missing", 0, 1, 1, None, 0, 1)]
+
+
+def test_unreadable_records_are_inconclusive(tmp_path: Path) -> None:
+    a, b = one(tmp_path / "a", sent(*ALL)), one(tmp_path / "b", sent(*ALL))
+    file = next((b / "t-0").glob("*.log"))
+    data = bytearray(file.read_bytes())
+    data[data.index(b"value-45")] ^= 0xFF
+    file.write_bytes(data)
+    done = compared(a, b)
+    assert (done.incomplete, done.differs) == (True, False)
+    assert {row["kind"] for row in done.rows} == {"unread", "missing"}
+    assert sum(row["records"] or 0 for row in done.rows) == 3
+
+
+def test_committed_offsets_of_groups(tmp_path: Path) -> None:
+    """A corpus against itself: each group continues with the same record."""
+    path = corpora.unpack("healthy-41")
+    rows = [row for row in compared(path, path).rows if row["group_id"]]
+    assert {row["kind"] for row in rows} == {"group_right"}
+    assert rows
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit codes, formats, the page and the API."""
+    a, b = one(tmp_path / "a", sent(*ALL)), one(tmp_path / "b", sent(*range(3, 90)))
+    words = ["compare", str(a), str(b), "--master", "inline[1]"]
+    assert cli.main(["compare", str(a), str(a), "--master", "inline[1]"]) == 0
+    assert "No differences." in capsys.readouterr().out
+    assert cli.main([*words, "--html", str(tmp_path / "page.html")]) == 1
+    assert "missing  t-0  0 to 2" in capsys.readouterr().out
+    assert "missing: 3 records" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert cli.main([*words, "--format", "json"]) == 1
+    (row,) = map(json.loads, capsys.readouterr().out.splitlines())
+    first = datetime.datetime.fromisoformat(row["first_at"])
+    assert (row["kind"], first.timestamp() * 1000) == ("missing", BEGAN)
+    assert cli.main([*words, "--format", "csv"]) == 1
+    assert capsys.readouterr().out.startswith("kind,differs,records,")
+    assert cli.main([*words, "--sum-key", str(tmp_path / "none")]) == 2
+    assert cli.main([*words, "--topic-map", "t"]) == 2
+    result = auditor.compare(a, b, master="inline[1]")
+    assert (result.differs, result.incomplete, result.records_a, result.records_b) == (True, False, 90, 87)
+    assert result.table.to_arrow().column("records").to_pylist() == [3]
