@@ -31,12 +31,14 @@ count(CASE WHEN {_SAME} AND a.header_sum <> b.header_sum THEN 1 END) AS headers,
 count(CASE WHEN {_SAME} AND a.stamp <> b.stamp THEN 1 END) AS stamps
 FROM ({{a}}) a JOIN ({{b}}) b ON a.pair = b.pair AND a.stream = b.stream AND a.n = b.n
 WHERE a.stream >= 0 GROUP BY a.pair, a.stream"""
+# Numbered from the end, so that a join hashes the number too.
+_FROM_END = """SELECT r.*, r.n - s.{name}_count AS back FROM ({side}) r JOIN ends s
+ON r.pair = s.pair AND r.stream = s.stream WHERE r.n >= s.low"""
 _SUFFIX = f"""SELECT a.pair, a.stream, max(CASE WHEN {_SAME} THEN NULL ELSE a.n END) AS last,
 count(CASE WHEN {_SAME} AND a.header_sum <> b.header_sum THEN 1 END) AS headers, count(*) AS pairs,
 count(CASE WHEN {_SAME} AND a.stamp <> b.stamp THEN 1 END) AS stamps
-FROM ({{a}}) a JOIN ends s ON a.pair = s.pair AND a.stream = s.stream
-JOIN ({{b}}) b ON b.pair = s.pair AND b.stream = s.stream AND b.n - s.b_count = a.n - s.a_count
-WHERE a.n >= s.low AND b.n >= s.low GROUP BY a.pair, a.stream"""
+FROM ({_FROM_END.format(side="{a}", name="a")}) a JOIN ({_FROM_END.format(side="{b}", name="b")}) b
+ON a.pair = b.pair AND a.stream = b.stream AND a.back = b.back GROUP BY a.pair, a.stream"""
 _MIDDLE = """SELECT r.* FROM ({side}) r JOIN spans s ON r.pair = s.pair AND r.stream = s.stream
 WHERE r.n >= s.{name}_low AND r.n < s.{name}_behind"""
 _ON = " AND ".join(f"r.{name} = o.{name}" for name in IDENTITY)
