@@ -258,7 +258,7 @@ def _restore(log: LogView, t: Transaction, commit: MissingCommit, *, finishes: b
     epoch = "unknown" if commit.coordinator_epoch is None else commit.coordinator_epoch
     tool = "Kafka has no tool that writes a COMMIT marker. Send"
     if finishes:
-        tool = f"Stop the application, then use {repairs.FINISH}: it looks, and with --write sends"
+        tool = f"Use {repairs.FINISH}:"  # which looks, and says how to write
     how = (
         f"{tool} a WriteTxnMarkers request (API key 27, needs ClusterAction) to the leader of {log.name}: producerId "
         f"{commit.producer_id}, producerEpoch {commit.producer_epoch}, coordinatorEpoch {epoch}, transactionResult true"
