@@ -732,7 +732,9 @@ def _is_its(log: LogView, window: TransactionWindow, t: np.void, by: Transaction
         return False
     if window.client_version >= 2:
         below = by is None or by.prepare is None or prepare.producer_epoch < by.prepare.producer_epoch
-        return below and bool(t["producer_epoch"] < prepare.producer_epoch <= t["last_epoch"] + 1)
+        epoch, first, last = prepare.producer_epoch - 1, int(t["producer_epoch"]), int(t["last_epoch"])
+        fits = t["records"] - t["risen_records"] >= last - first  # a record at least of each epoch between
+        return below and (epoch in (first, last) or (first < epoch < last and bool(fits)))
     own = own_window(log, t)
     if (
         own is None

@@ -189,7 +189,9 @@ def compared(
     for log in logs(topics, books, got, leaders, stores, transactions):
         mine = [row for row in rows if (row["topic"], row["partition"]) == log.at]
         blocked = any(
-            (f["topic"], f["partition"]) == log.at and f["outcome"] in ("blocked", "unreadable") for f in findings
+            (f["topic"], f["partition"]) == log.at
+            and (f["outcome"] in ("blocked", "unreadable") or f["kind"] == "long-open-transaction")
+            for f in findings
         )
         _sums(log, finds)
         _missing(log, mine, blocked, finds)
