@@ -425,7 +425,8 @@ CLUSTERS = "clusters"  # the table of cluster names
 FILE, PROJECT, OPTION = "auditor.toml", "pyproject.toml", "--config"
 MOST_IGNORED = 20  # keys of a file that are listed one by one
 HARMLESS = frozenset({"format", "quiet", "verbose", "cluster-name"})  # allowed without --config
-_NOT_FOR_FILES = frozenset({"help", "version", "config"})
+# A file may be old or somebody else's: what lets ``finish`` change a cluster is typed.
+_NOT_FOR_FILES = frozenset({"help", "version", "config", "write", "confirm", "application_stopped"})
 # By an option's type: the types of TOML that it takes, and their name. Every other type is parsed from a string.
 _KINDS: dict[Any, tuple[tuple[type, ...], str]] = {int: ((int,), "a whole number"), float: ((int, float), "a number")}
 
