@@ -22,7 +22,9 @@ from auditor.commands.arguments import OneLineParser, TopParser, examples
 # Commands, each a module of auditor.commands, by the groups that the help lists them in.
 GROUPS = {
     "audit": ("demo", "audit", "live", "watch", "what_if"),
-    "inspect": ("explain", "recheck", "impact", "compare", "lag", "space", "cleaner", "rules", "sql", "decode", "copy"),
+    "inspect": ("explain", "recheck", "impact", "compare", "rehearse", "lag", "space", "cleaner", "rules", "sql",
+                "decode", "copy"),
+    "change a cluster": ("finish",),
     "runs over time": ("history", "dashboard", "baseline", "expectations"),
     "shell": ("completion",),
 }  # fmt: skip
