@@ -190,7 +190,10 @@ def compared(
         mine = [row for row in rows if (row["topic"], row["partition"]) == log.at]
         blocked = any(
             (f["topic"], f["partition"]) == log.at
-            and (f["outcome"] in ("blocked", "unreadable") or f["kind"] == "long-open-transaction")
+            and (
+                f["outcome"] in ("blocked", "unreadable")
+                or f["kind"] in ("long-open-transaction", "hanging-transaction")
+            )
             for f in findings
         )
         _sums(log, finds)
