@@ -76,6 +76,9 @@ KINDS = (
     *("group_late", "group_early", "group_right", "expired", "compacted", "timestamps", "tool_headers"),
 )
 EXPLAINED = frozenset({"expired", "compacted", "timestamps", "tool_headers", "group_early", "group_right"})
+SPANS = (("first_offset", "last_offset"), ("other_first_offset", "other_last_offset"))  # of A and of B
+NO_STREAM: Stream = (-1, -1)  # what is in none
+NOT_IN_INPUT = "no copy of it is in the input"
 REWRITTEN = 2  # timestamps do not identify records where without them at least so many times more match
 
 
@@ -122,11 +125,14 @@ class _Side:
     def of(cls, audit: Audit) -> _Side:
         return cls(audit, readable_logs(audit))
 
-    def partitions(self) -> dict[str, set[int]]:
-        topics: dict[str, set[int]] = {}
-        for topic, partition in self.logs:
-            topics.setdefault(topic, set()).add(partition)
-        return topics
+    def partitions(self, topic: str) -> int:
+        """The number of partitions of a topic, also of those that the input lacks."""
+        known = [cluster.partition_counts.get(topic, 0) for cluster in self.audit.clusters.values()]
+        return max(*known, *(partition + 1 for name, partition in self.logs if name == topic), 0)
+
+    def lacks(self, topic: str) -> list[int]:
+        """Those that the input lacks."""
+        return [number for number in range(self.partitions(topic)) if (topic, number) not in self.logs]
 
     def committed(self, topics: set[str]) -> dict[tuple[str, Log], int]:
         """Committed offsets by group and log."""
@@ -159,16 +165,10 @@ def compare(options: tuple[AuditOptions, AuditOptions], runner: Runner, asked: C
         chosen = (*topics, *sorted(t for t in of if mirror_maker.is_read(t)))
         sides.append(_Side.of(Audit(replace(audit.options, topics=chosen, may_lack=True), runner)))
     with contextlib.closing(sides[A].audit), contextlib.closing(sides[B].audit):
-        partitions = [side.partitions() for side in sides]
         pairs = [
-            TopicPair(first, other, _count(partitions[A], first) != _count(partitions[B], other))
-            for first, other in names
+            TopicPair(first, other, sides[A].partitions(first) != sides[B].partitions(other)) for first, other in names
         ]
         return _Comparing((sides[A], sides[B]), pairs, asked.key or os.urandom(KEY_BYTES)).compared(lacking)
-
-
-def _count(topics: Mapping[str, set[int]], topic: str) -> int:
-    return max(topics.get(topic, (-1,))) + 1
 
 
 class _Translated(NamedTuple):
@@ -201,8 +201,12 @@ class _Comparing:
             counts = {s: (self.sides[A].counts[s], self.sides[B].counts[s]) for s in sorted(streams)}
             matcher, matched, rewritten = self._matched(joins, places, counts)
             rows = [*self._of_records(matcher, matched), *self._of_pairs(matched, rewritten)]
+        for first in lacking:
+            if self.sides[B].partitions(first):  # its metadata names the topic
+                self.unread[NO_STREAM].append(_row("unread", topic=first, note=NOT_IN_INPUT, differs=False))
+            else:
+                rows.append(_row("no_topic", topic=first, note="no such topic in B"))
         rows += [row for of_stream in self.unread.values() for row in of_stream]
-        rows += [_row("no_topic", topic=first, note="no such topic in B") for first in lacking]
         rows += self._of_groups(groups, matched)
         rows.sort(key=_place)
         totals = tuple(sum(side.counts.values()) for side in self.sides)
@@ -243,6 +247,8 @@ class _Comparing:
         for side, of in enumerate(self.sides):
             for number, pair in enumerate(self.pairs):
                 topic = pair.other if side else pair.first
+                for partition in of.lacks(topic):
+                    self._unreadable(side, number, partition, (0, None), NOT_IN_INPUT)
                 logs = {log: of.logs[log] for log in sorted(of.logs) if log[0] == topic}
                 read = tasks_of(of.audit, logs)
                 cleaned = [True if t.compacted else None if t.cleaning_unknown else False for t in read.values()]
@@ -279,15 +285,14 @@ class _Comparing:
             if row["kind"] == ASKED:
                 self.sides[task.side].asked[log, row["place"]] = base + row["n"]
             elif row["kind"] == UNREAD:
-                self._unreadable(task, row)
+                span = (row["place"], row["stamp"])
+                self._unreadable(task.side, task.pair, task.log.partition, span, row["says"])
         return [row._replace(keeps=keeps[row.pair]) for row in rows]
 
-    def _unreadable(self, task: SummingTask, row: Values) -> None:
-        span = {"first_offset": row["place"], "last_offset": row["stamp"]}
-        span = span if task.side == A else {f"other_{name}": offset for name, offset in span.items()}
-        places = self._topics(task.pair, task.log.partition, only=task.side)
-        unread = _row("unread", note=row["says"], differs=False) | places | span
-        self.unread[self._stream(task.pair, task.log.partition)].append(unread)
+    def _unreadable(self, side: int, pair: int, partition: int, span: tuple[int, int | None], says: str) -> None:
+        row = _row("unread", note=says, differs=False) | self._topics(pair, partition, only=side)
+        row |= dict(zip(SPANS[side], span, strict=True))
+        self.unread[self._stream(pair, partition)].append(row)
 
     def _topics(self, pair: int, partition: int, only: int | None = None) -> Fields:
         """Columns of the topics and partitions of a pair; ``only``: where the partition is that of one side alone."""
@@ -311,7 +316,7 @@ class _Comparing:
         offsets = matcher.offsets(A, wanted[A]), matcher.offsets(B, wanted[B])
         rows = []
         for one in ranges:
-            for k, name in enumerate(("first_offset", "last_offset", "other_first_offset", "other_last_offset")):
+            for k, name in enumerate((*SPANS[A], *SPANS[B])):
                 if (n := one.numbers[k]) is not None:
                     one.row[name] = offsets[k // 2].get((*one.stream, n))
             rows.append(one.row)

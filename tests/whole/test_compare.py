@@ -280,6 +280,28 @@ def test_unreadable_records_are_inconclusive(tmp_path: Path) -> None:
     assert sum(row["records"] or 0 for row in done.rows) == 3
 
 
+def test_partitions_that_are_not_in_the_input_are_inconclusive(tmp_path: Path) -> None:
+    """B's directory has partition 1 and no partition 0: another broker may have it."""
+    a, b = Directory(tmp_path / "a", "t-0", "t-1"), Directory(tmp_path / "b", "t-1")
+    a.write("t-0", sent(*range(30)))
+    for side in (a, b):
+        side.write("t-1", sent(*range(30, 60)))
+    done = compared(a.save(), b.save())
+    assert (done.incomplete, done.differs) == (True, False)
+    assert [(row["kind"], row["records"], row["other_partition"]) for row in done.rows] == [
+        ("missing", 30, 0),
+        ("unread", None, 0),
+    ]
+
+
+@pytest.mark.parametrize("name", ["broker-1", "broker-2", "broker-3"])
+def test_one_broker_of_a_cluster_is_no_difference(name: str) -> None:
+    """A broker leads and follows some partitions, and the metadata that it has names all."""
+    cluster = corpora.unpack("unclean-43")
+    done = compared(cluster, cluster / f"{name}a")
+    assert (done.incomplete, done.differs) == (True, False)
+
+
 def test_committed_offsets_of_groups(tmp_path: Path) -> None:
     """A corpus against itself: each group continues with the same record."""
     path = corpora.unpack("healthy-41")
