@@ -111,7 +111,7 @@ TRANSACTIONS = declared(
     """
     a transaction with all its partitions, by the coordinators' logs. If these lack it (compacted, or not in the \
 input), it is made from data and markers in the partitions, with null for what only a coordinator knows
-    SELECT transactional_id, count(outcome) AS decided, count_if(outcome = 'ABORT') AS aborted FROM \
+    SELECT transactional_id, count(outcome) AS decided, count(*) FILTER (WHERE outcome = 'ABORT') AS aborted FROM \
 transactions GROUP BY ALL ORDER BY aborted DESC
     transactional_id:string `transactional.id` of the producer; null where it is not known
     transaction_key:string joins it with `transaction_partitions`: producer id and `offset`; null without that
