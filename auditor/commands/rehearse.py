@@ -135,8 +135,12 @@ def _only(states: States, broker: int | None) -> tuple[str | None, ClusterState]
         raise AuditInputError(f"the input has {len(states)} clusters: give the PATHs of one")
     ((cluster_id, state),) = states.items()
     known = sorted({*state.brokers, *state.starts})
+    if not known:
+        raise AuditInputError(
+            "the input shows no broker: give log directories, with __cluster_metadata if they have it"
+        )
     if broker is not None and broker not in known:
-        raise AuditInputError(f"invalid --stop {broker}: expected one of {', '.join(map(str, known)) or 'no broker'}")
+        raise AuditInputError(f"invalid --stop {broker}: expected one of {', '.join(map(str, known))}")
     return cluster_id, state
 
 
