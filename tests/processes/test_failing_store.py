@@ -161,5 +161,5 @@ def test_a_listing_without_an_end_ends(s3: FailingStore, tmp_path: Path) -> None
     s3.manner.faults = [Fault(ENDLESS, "", "LIST")]
     ran = command(s3, tmp_path, "audit", "s3://copies", "--out", "out", "--master", "inline[1]")
     assert ran.returncode == 2
-    assert "s3://copies: its listing has not ended after 2 s" in ran.stderr
+    assert "s3://copies: the listing did not end within 2 s" in ran.stderr
     assert len(ran.stderr.splitlines()) == 1

@@ -128,7 +128,7 @@ def test_a_wrong_master_is_one_line(
     call = ["audit", str(corpora.unpack("remedied-43")), "--out", str(tmp_path / "out"), "--master", master, *plan]
     assert cli.main(call) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"auditor: --master {master!r}: expected inline")
+    assert line.startswith(f"auditor: invalid --master {master!r}: expected inline")
 
 
 @pytest.mark.parametrize("more", [[], ["--master", "yarnn"], ["--as-of", "yesterday"], ["--format", "table", "--plan"]])

@@ -58,7 +58,7 @@ def test_sound_replicas_read_as_in_one_process() -> None:
         ("segfault", "ends the process: SIGSEGV"),
         ("kill", "ends the process: SIGKILL"),
         ("raise", "ends the process: exit code 1 after ZeroDivisionError: a mistake of the reader's own"),
-        ("hang", "takes more than 15 s"),
+        ("hang", "takes longer than 15 s"),
     ],
 )
 def test_the_file_that_kills_is_named_and_the_rest_is_read(how: str, ending: str) -> None:

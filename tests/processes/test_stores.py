@@ -152,7 +152,7 @@ def test_runs_are_kept_in_a_bucket(s3: dict[str, str], chain: dict[str, str], tm
     names = sorted(name.rpartition("/")[0] for name in folder(there).below())
     assert names == sorted(name.rpartition("/")[0] for name in folder(here).below())
     assert runs.files(there, first, "findings")[0].startswith(f"{there}/run_id=first/findings/")
-    with pytest.raises(AuditInputError, match="s3://audits/nowhere is no folder"):
+    with pytest.raises(AuditInputError, match="s3://audits/nowhere is not a directory"):
         runs.committed("s3://audits/nowhere")
     with pytest.raises(AuditInputError, match="cannot write to s3://no-such-bucket/h: "):
         writable("s3://no-such-bucket/h", None, "--history")
