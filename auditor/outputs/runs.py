@@ -105,9 +105,9 @@ def publish(
         before = _newest(_manifests(target / name))
         now = datetime.now(UTC).isoformat(timespec="microseconds")
         run = Run(SCHEMA_VERSION, run_id, before.created_at if before else now, now, dict(facts), {})
-        attempt = _stage(target, run, dict(tables), summary)
+        attempt, staged = _stage(target, run, dict(tables), summary)
         left = (target / UNFINISHED).below()
-        if (done := _finish(target, attempt)) is None:
+        if (done := _finish(target, attempt, staged)) is None:
             raise AuditFailure("another run took the files of this one for those of a killed run; run it again")
         _tidy(history, left)
         return done
@@ -119,7 +119,7 @@ def publish(
 
 def _stage(
     where: ResultFolder, run: Run, tables: dict[str, pa.Table], summary: Values | None, before: Values | None = None
-) -> str:
+) -> tuple[str, Run]:
     attempt = uuid.uuid4().hex
     staged, files = where / UNFINISHED / attempt, {}
     for name, table in (tables | {RUNS: _row(run, before or {})}).items():
@@ -129,9 +129,9 @@ def _stage(
     if summary is not None:
         text = json.dumps(summary, ensure_ascii=False, default=list).encode("utf-8", "replace")  # in its own order
         files[SUMMARY] = [_put(staged, f"{SUMMARY}-{attempt}.json", text, 1)]
-    manifest = json.dumps(asdict(replace(run, files=files)), indent=1, sort_keys=True) + "\n"
-    staged.put(f"{MANIFEST}-{attempt}.json", manifest.encode())
-    return attempt
+    run = replace(run, files=files)
+    staged.put(f"{MANIFEST}-{attempt}.json", (json.dumps(asdict(run), indent=1, sort_keys=True) + "\n").encode())
+    return attempt, run
 
 
 def _put(to: ResultFolder, name: str, data: bytes | pa.Buffer, rows: int) -> Fields:
@@ -149,15 +149,12 @@ def _row(run: Run, before: Values) -> pa.Table:
     return pipeline_summary.table_of([{name: known.get(name) for name in names}], schema.RUNS)
 
 
-def _finish(where: ResultFolder, attempt: str, old: datetime | None = None) -> Run | None:
+def _finish(where: ResultFolder, attempt: str, run: Run | None, old: datetime | None = None) -> Run | None:
     # Move a staged run to its place. None if it is not whole: then what is left of it is deleted.
     staged, manifest = f"{UNFINISHED}/{attempt}", f"{MANIFEST}-{attempt}.json"
-    run = _run((where / staged).get(manifest))
-    if isinstance(run, str):  # of a newer release
-        return None
     if run:
         name, paths = name_of(run.run_id), sorted(_paths(run), key=lambda path: path.startswith(f"{RUNS}/"))
-        if not {*paths} <= {*(where / staged).below(), *(where / name).below()}:
+        if not {*paths, manifest} <= {*(where / staged).below(), *(where / name).below()}:
             run = None
         elif not where.uri:
             with contextlib.suppress(OSError):  # all at once, if the id is new
@@ -179,7 +176,12 @@ def _tidy(history: History, left: Mapping[str, FileInfo]) -> None:
         attempts[attempt] = max(time, attempts.get(attempt, time))
     old = max(attempts.values(), default=datetime.now(UTC)) - LEFT
     for attempt in (attempt for attempt, time in attempts.items() if time < old):
-        _finish(where, attempt)
+        name = f"{attempt}/{MANIFEST}-{attempt}.json"
+        text = (where / UNFINISHED).get(name)
+        if name in left and len(text or b"") != left[name].size:  # read in part: the next run looks again
+            continue
+        if not isinstance(run := _run(text), str):  # of a newer release
+            _finish(where, attempt, run)
     content = content_of(history)
     for run in (run for run in content.runs if run.schema_version == IN_A_CELL):
         # One that is damaged stays as it is, and is named by all who list the runs.
@@ -188,7 +190,7 @@ def _tidy(history: History, left: Mapping[str, FileInfo]) -> None:
             rows = tables[RUNS].drop_columns([SUMMARY]).to_pylist() if RUNS in tables else [{}]
             summary = summary_of(history, run) if RUNS in tables else None
             now = replace(run, schema_version=SCHEMA_VERSION)
-            _finish(where, _stage(where, now, tables, summary, rows[0]), old)
+            _finish(where, *_stage(where, now, tables, summary, rows[0]), old)
     for name in (f"run_id={quote(run_id, safe='')}" for run_id in content.uncommitted):
         _sweep(where / name, old)
         if not (where / name).below():

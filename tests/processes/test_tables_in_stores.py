@@ -221,6 +221,7 @@ def test_a_fifth_of_all_requests_fails_and_the_results_are_the_same(
     judged = json.loads((left(s3) / "summary.json").read_text())["expectations"]
     assert judged["evaluated"] == len(found.pop("expectations")[1])
     assert any(text.startswith("batches: ") for text in judged["passing"])
+    assert all(len(found.pop(name)[1]) for name in ("logs", "run"))  # which the suites are over
     assert found == expected
     assert (".unfinished" in {request.key.split("/")[1] for request in s3.log if request.method == "PUT"}) == (
         "cluster" in master
