@@ -245,7 +245,7 @@ def _summarise(audit: Audit) -> Fields:
         "impact": audit.look("the list of impacted records", lambda: _impact(audit), None),
         "rehearsal": audit.look("the rehearsal of stops", lambda: rehearsal_table.counts_of(audit.states), None),
         "prevention": audit.look("the list of preventions", lambda: _prevention(audit), []),
-        "recovery": audit.look("the dry run of recovery", lambda: audit.recovery, []),
+        "recovery": audit.recovery,
     }
     for _ in audit.blocked:  # as well
         pass

@@ -792,7 +792,8 @@ class Audit(JudgedAudit):
     @cached_property
     def recovery(self) -> list[Fields]:
         """What a start does, by log directory."""
-        return rehearsal_table.recovery(self.inventory, self.clusters, self.logs.totals.recovery)
+        of_logs = partial(rehearsal_table.recovery, self.inventory, self.clusters, self.logs.totals.recovery)
+        return self.look("the dry run of recovery", of_logs, [])
 
     @cached_property
     def states(self) -> dict[str | None, ClusterState]:

@@ -128,7 +128,7 @@ def test_what_a_rule_found_before_it_raised_stays(tmp_path: Path, monkeypatch: p
         (judge.summary, "of_log"),
         (publish, "_prevention"),
         (publish, "_asides"),
-        (publish, "recovery"),
+        (whole_audit.rehearsal_table, "recovery"),
         (cluster_settings, "event_tasks"),
         (resolve, "without_conflicts"),
         (whole_audit, "sign"),
