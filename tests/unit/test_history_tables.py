@@ -148,16 +148,44 @@ def test_a_writer_whose_files_were_swept_commits_nothing(tmp_path: Path, monkeyp
     """It stood still for longer than an hour, so another run took it for killed."""
     stage = runs._stage
 
-    def slow(where: Any, *given: Any) -> str:
-        attempt = stage(where, *given)
+    def slow(where: Any, *given: Any) -> tuple[str, runs.Run]:
+        attempt, run = stage(where, *given)
         next(Path(where.path, "_unfinished", attempt).glob("findings/*")).unlink()
-        return attempt
+        return attempt, run
 
     with monkeypatch.context() as patch:
         patch.setattr(runs, "_stage", slow)
         with pytest.raises(runs.AuditFailure, match="run it again"):
             nights.publish(tmp_path, 1, 1)
     assert runs.content_of(tmp_path) == runs.HistoryContent([], [])
+
+
+def test_a_killed_run_whose_manifest_is_read_in_part_is_finished_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store may give the beginning of an object: that is no reason to delete what is whole."""
+    nights.publish(tmp_path, 1, 1)
+
+    def killed(*given: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "_finish", killed)
+        with pytest.raises(KeyboardInterrupt):
+            nights.publish(tmp_path, 2, 2)
+    long_ago(tmp_path)
+    whole = runs.ResultFolder.get
+
+    def in_part(folder: Any, name: str, *most: Any) -> bytes | None:
+        text = whole(folder, name, *most)
+        return text[: len(text) // 3] if text is not None and folder.path.endswith("_unfinished") else text
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runs.ResultFolder, "get", in_part)
+        nights.publish(tmp_path, 3, 3)
+    assert {run.run_id for run in runs.committed(tmp_path)} == {nights.run_id(1, 1), nights.run_id(3, 3)}
+    nights.publish(tmp_path, 4, 4)
+    assert nights.run_id(2, 2) in {run.run_id for run in runs.committed(tmp_path)}
 
 
 def earlier(tmp_path: Path) -> dict[str, Any]:
