@@ -26,6 +26,7 @@ from auditor.connectors.codec.transaction_log import TransactionLogRow, decode_t
 from auditor.connectors.logdir.internal_rows import TRANSACTION_STATE
 from auditor.model.transaction_states import bumps_epoch, partition_for
 from auditor.replay.reading.other_replicas import whole_batches
+from auditor.rules.catalogue.kinds import KINDS
 from auditor.rules.resolution.resolve import cluster_of, fingerprint
 from auditor.rules.seen.cluster_view import MIN_IN_SYNC
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-KIND = "hanging-transaction"
+FINISHED = {name for name, row in KINDS.items() if FinishEvidence in row.marks.get("evidence", ())}
 # Releases whose brokers were tried (tests/broker/test_remedies.py), by the metadata.version that they support at most.
 TRIED = {21: "3.9", 27: "4.1", 30: "4.3", 33: "4.4"}
 STRICT = 2  # version of WriteTxnMarkers with which a broker refuses a marker that is late (4.2, KIP-1228)
@@ -76,7 +77,7 @@ class CommittedOpen:
 def committed_open(row: Values, summary: Values) -> CommittedOpen | None:
     """Return what a finding says; None for one that is not about data of a known id in a partition."""
     needed = ("topic", "partition", "offset", "producer_id", "producer_epoch", "transactional_id")
-    if any(row.get(name) is None for name in needed) or row.get("kind") != KIND:
+    if any(row.get(name) is None for name in needed) or row.get("kind") not in FINISHED:
         return None
     evidence = read(FinishEvidence, row["evidence"])
     cluster_id = cluster_of(row, {item["log_dir"]: item["cluster_id"] for item in summary["inputs"]})
