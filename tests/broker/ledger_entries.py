@@ -17,7 +17,7 @@ from tests.broker.dumped import StateRecord, Stored, StoredRecord
 
 At = tuple[str, int]  # topic and partition
 Row = dict[str, Any]
-BEGUN_ANEW = "no trace: its producer's numbers begin anew"
+BEGUN_AGAIN = "no trace: its producer's numbers begin again"
 NOTHING_AFTER = "no trace: its producer sent nothing after it that is stored"
 UNNUMBERED = "no trace: its producer sends no numbers"
 
@@ -149,7 +149,7 @@ class Log:
             return UNNUMBERED
         same = before and (before[-1].producer_id, before[-1].epoch) == (behind[0].producer_id, behind[0].epoch)
         expected = before[-1].sequence + 1 if same else 0
-        return BEGUN_ANEW if behind[0].sequence == expected else ""
+        return BEGUN_AGAIN if behind[0].sequence == expected else ""
 
 
 def logs(
