@@ -9,12 +9,17 @@ from auditor.dashboards import page
 from auditor.dashboards.table_lines import IMPACT_SHOWN, compared_offsets, compared_place, comparison_counts
 
 
-def comparison_page(rows: Sequence[Values], partitions: int, records: tuple[int, int], names: tuple[str, str]) -> str:
-    """Return the result of a comparison of the inputs ``names`` as a self-contained page."""
+def comparison_page(
+    rows: Sequence[Values], partitions: int, records: tuple[int, int], incomplete: bool, names: tuple[str, str]
+) -> str:
+    """Return the result of a comparison of the inputs ``names`` as a self-contained page.
+
+    ``incomplete``: whether part of the input was not read: then no differences are no answer.
+    """
     content = {"counts": comparison_counts(rows), "rows": rows[:IMPACT_SHOWN], "more": len(rows) - IMPACT_SHOWN}
     functions = {"offsets": compared_offsets, "place": compared_place}
     differs = any(row["differs"] for row in rows)
     return page.render(
-        "comparison_page.html.j2", differs=differs, partitions=partitions, records=records, names=names, **content,
-        **functions,
+        "comparison_page.html.j2", differs=differs, partitions=partitions, records=records, incomplete=incomplete,
+        names=names, **content, **functions,
     )  # fmt: skip

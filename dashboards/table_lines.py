@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from auditor.base.advice import pieces
 from auditor.base.at_rest import Values
@@ -246,23 +246,28 @@ def impact_note(row: Values) -> str:
 
 
 def comparison_lines(
-    rows: Sequence[Values], partitions: int, records: tuple[int, int], every: bool = False
+    rows: Sequence[Values], partitions: int, records: tuple[int, int], incomplete: bool, every: bool = False
 ) -> Iterator[str]:
-    """Yield the sums by kind, and one line per range: the first ones, or, with ``every``, all."""
+    """Yield the sums by kind, and one line per range: the first ones, or, with ``every``, all.
+
+    ``incomplete``: whether part of the input was not read.
+    """
     shown = rows if every else rows[:IMPACT_SHOWN]
     functions = {"offsets": compared_offsets, "place": compared_place}
     content = {"rows": rows, "shown": shown, "counts": comparison_counts(rows), "partitions": partitions}
-    return _lines("comparison.txt.j2", records=records, **content, **functions)
+    return _lines("comparison.txt.j2", records=records, incomplete=incomplete, **content, **functions)
 
 
-def comparison_counts(rows: Iterable[Values]) -> dict[str, dict[str, int]]:
-    """Return ranges and records by kind, and whether it counts as a difference."""
-    counts: dict[str, dict[str, int]] = {}
+def comparison_counts(rows: Iterable[Values]) -> dict[str, dict[str, Any]]:
+    """Return ranges and records by kind, whether it counts as a difference, and ``why`` it does not."""
+    counts: dict[str, dict[str, Any]] = {}
     for row in rows:
-        count = counts.setdefault(row["kind"], {"ranges": 0, "records": 0, "differs": 0})
+        count = counts.setdefault(row["kind"], {"ranges": 0, "records": 0, "differs": 0, "why": "explained"})
         count["ranges"] += 1
         count["records"] += row["records"] or 0
         count["differs"] |= row["differs"]
+        if row["kind"] == "unread" or (row["note"] or "").startswith("inconclusive"):
+            count["why"] = "inconclusive"
     return counts
 
 

@@ -40,11 +40,13 @@ class Compared:
 
     def text(self) -> Text:
         """The result as the command prints it."""
-        lines = table_lines.comparison_lines(self._done.shown, self._done.partitions, self._done.records)
+        done = self._done
+        lines = table_lines.comparison_lines(done.shown, done.partitions, done.records, done.incomplete)
         return Text("".join(lines))
 
     def _repr_html_(self) -> str:
-        return comparison_page(self._done.shown, self._done.partitions, self._done.records, self._names)
+        done = self._done
+        return comparison_page(done.shown, done.partitions, done.records, done.incomplete, self._names)
 
 
 def compare(

@@ -67,7 +67,8 @@ def run(args: argparse.Namespace) -> int:
     if args.html is not None:
         from auditor.dashboards.comparison_page import comparison_page
 
-        args.html.write_text(comparison_page(done.shown, done.partitions, done.records, (args.a, args.b)), "utf-8")
+        about = done.partitions, done.records, done.incomplete
+        args.html.write_text(comparison_page(done.shown, *about, (args.a, args.b)), "utf-8")
     return 3 if done.incomplete else int(done.differs)
 
 
@@ -92,7 +93,7 @@ def _lines(done: Comparison, format: str, *, every: bool) -> list[str]:
 
     rows = [row for row in done.shown if every or row["kind"] != "group_right"]
     if format == "table":
-        return [*table_lines.comparison_lines(rows, done.partitions, done.records, every)]
+        return [*table_lines.comparison_lines(rows, done.partitions, done.records, done.incomplete, every)]
     if format == "csv":
         return [*output_formats.csv_lines(list(rows[0]) if rows else [], rows)]
     return [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]

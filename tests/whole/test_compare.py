@@ -5,13 +5,17 @@ from __future__ import annotations
 import datetime
 import json
 import random
+import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import auditor
 from auditor import cli
+from auditor.dashboards.comparison_page import comparison_page
+from auditor.dashboards.table_lines import comparison_lines
 from tests import corpora
 from tests.bare_broker import BEGAN
 from tests.compared import LOG_APPEND_TIME, Directory, Sent, compared, places, sent
@@ -292,6 +296,19 @@ def test_partitions_that_are_not_in_the_input_are_inconclusive(tmp_path: Path) -
         ("missing", 30, 0),
         ("unread", None, 0),
     ]
+    about = done.shown, done.partitions, done.records, done.incomplete
+    for text in ("".join(comparison_lines(*about)), comparison_page(*about, ("a", "b"))):
+        assert "Inconclusive: part of the input was not read" in text
+        assert "(inconclusive)" in text
+        assert not re.search("No (unexplained )?differences|explained", text)
+
+
+def test_no_rows_of_an_input_that_was_not_read_whole_are_no_all_clear() -> None:
+    about: tuple[list[dict[str, Any]], int, tuple[int, int], bool] = ([], 1, (5, 5), True)
+    for text in ("".join(comparison_lines(*about)), comparison_page(*about, ("a", "b"))):
+        assert "Inconclusive" in text
+        assert "ifferences" not in text
+        assert "All records" not in text
 
 
 @pytest.mark.parametrize("name", ["broker-1", "broker-2", "broker-3"])
