@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-FINISHED = {name for name, row in KINDS.items() if FinishEvidence in row.marks.get("evidence", ())}
+FINISHED = {
+    name for name, row in KINDS.items() if any(made is FinishEvidence for made in row.marks.get("evidence", ()))
+}
 # Releases whose brokers were tried (tests/broker/test_remedies.py), by the metadata.version that they support at most.
 TRIED = {21: "3.9", 27: "4.1", 30: "4.3", 33: "4.4"}
 STRICT = 2  # version of WriteTxnMarkers with which a broker refuses a marker that is late (4.2, KIP-1228)
