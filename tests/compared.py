@@ -10,6 +10,7 @@ from auditor.pipeline.comparison import CompareOptions, Comparison, compare
 from auditor.pipeline.options import AuditOptions
 from tests import bare_broker, segments
 from tests.bare_broker import BEGAN
+from tests.controller_records import Controller
 from tests.facts import here
 from tests.forge import TRANSACTIONAL, Batch, Forged
 
@@ -59,6 +60,16 @@ class Directory:
         made = self.write(folder, records, len(records), producer_id=producer, epoch=0, sequence=0,
                           attributes=TRANSACTIONAL)  # fmt: skip
         bare_broker.end(self.logs[folder], made[0], commit, records[-1].time)
+
+    def only_partition(self, topic: str) -> None:
+        """Let the metadata say that a topic has partition 0 alone."""
+        folder = self.path / "__cluster_metadata-0"
+        folder.mkdir()
+        (folder / f"{0:020}.log").touch()
+        (folder / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+        controller = Controller(self.path, BEGAN)
+        controller.create(topic, "b25lLXBhcnRpdGlvbi0tLQ", 1)
+        self.logs["__cluster_metadata-0"] = controller.log
 
     def save(self) -> Path:
         """Write the files; return the directory."""

@@ -120,19 +120,24 @@ class _Side:
     logs: dict[Log, ReadableLog]
     counts: dict[Stream, int] = field(default_factory=lambda: defaultdict(int))
     asked: dict[tuple[Log, int], int] = field(default_factory=dict)  # numbers of records that offsets were asked of
+    has_metadata: bool = False
+    named: frozenset[str] = frozenset()  # topics in the metadata
 
     @classmethod
     def of(cls, audit: Audit) -> _Side:
-        return cls(audit, readable_logs(audit))
+        known = [cluster for cluster in audit.clusters.values() if cluster.has_metadata]
+        named = frozenset(topic for cluster in known for topic, _ in cluster.leaders)
+        return cls(audit, readable_logs(audit), has_metadata=bool(known), named=named)
 
     def partitions(self, topic: str) -> int:
         """The number of partitions of a topic, also of those that the input lacks."""
         known = [cluster.partition_counts.get(topic, 0) for cluster in self.audit.clusters.values()]
         return max(*known, *(partition + 1 for name, partition in self.logs if name == topic), 0)
 
-    def lacks(self, topic: str) -> list[int]:
-        """Those that the input lacks."""
-        return [number for number in range(self.partitions(topic)) if (topic, number) not in self.logs]
+    def lacks(self, topic: str, elsewhere: int) -> list[int]:
+        """Those that the input lacks; without metadata, it may lack as many as the other side has ``elsewhere``."""
+        count = self.partitions(topic) if topic in self.named else max(self.partitions(topic), elsewhere)
+        return [number for number in range(count) if (topic, number) not in self.logs]
 
     def committed(self, topics: set[str]) -> dict[tuple[str, Log], int]:
         """Committed offsets by group and log."""
@@ -202,7 +207,7 @@ class _Comparing:
             matcher, matched, rewritten = self._matched(joins, places, counts)
             rows = [*self._of_records(matcher, matched), *self._of_pairs(matched, rewritten)]
         for first in lacking:
-            if self.sides[B].partitions(first):  # its metadata names the topic
+            if self.sides[B].partitions(first) or not self.sides[B].has_metadata:  # another broker may have it
                 self.unread[NO_STREAM].append(_row("unread", topic=first, note=NOT_IN_INPUT, differs=False))
             else:
                 rows.append(_row("no_topic", topic=first, note="no such topic in B"))
@@ -246,8 +251,8 @@ class _Comparing:
         tasks: list[SummingTask] = []
         for side, of in enumerate(self.sides):
             for number, pair in enumerate(self.pairs):
-                topic = pair.other if side else pair.first
-                for partition in of.lacks(topic):
+                topic, elsewhere = (pair.other, pair.first) if side else pair[:2]
+                for partition in of.lacks(topic, self.sides[1 - side].partitions(elsewhere)):
                     self._unreadable(side, number, partition, (0, None), NOT_IN_INPUT)
                 logs = {log: of.logs[log] for log in sorted(of.logs) if log[0] == topic}
                 read = tasks_of(of.audit, logs)

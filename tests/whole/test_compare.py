@@ -158,6 +158,7 @@ def test_different_numbers_of_partitions_by_key(tmp_path: Path) -> None:
     """Records of a key are in one partition on each side; order counts by key."""
     records = [Sent(b"key-%d" % (n % 6), b"value-%d" % n, BEGAN + n) for n in ALL]
     a = Directory(tmp_path / "a", "t-0")
+    a.only_partition("t")
     a.write("t-0", records)
     b = Directory(tmp_path / "b", "t-0", "t-1")
     for partition in (0, 1):
@@ -172,6 +173,7 @@ def test_different_numbers_of_partitions_by_key(tmp_path: Path) -> None:
 def test_order_by_key_across_partitions(tmp_path: Path) -> None:
     records = [Sent(b"key-%d" % (n % 6), b"value-%d" % n, BEGAN + n) for n in ALL]
     a = Directory(tmp_path / "a", "t-0")
+    a.only_partition("t")
     a.write("t-0", records)
     b = Directory(tmp_path / "b", "t-0", "t-1")
     for partition in (0, 1):
@@ -301,6 +303,35 @@ def test_partitions_that_are_not_in_the_input_are_inconclusive(tmp_path: Path) -
         assert "Inconclusive: part of the input was not read" in text
         assert "(inconclusive)" in text
         assert not re.search("No (unexplained )?differences|explained", text)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_last_partitions_that_nothing_names_are_inconclusive(tmp_path: Path, named: bool) -> None:
+    """Without metadata, the directory of another broker may have them; with it, the topic has no more."""
+    a, b = Directory(tmp_path / "a", "t-0", "t-1"), Directory(tmp_path / "b", "t-0")
+    for folder, numbers in (("t-0", range(30)), ("t-1", range(30, 60))):
+        a.write(folder, sent(*numbers))
+    b.write("t-0", sent(*range(30)))
+    if named:
+        b.only_partition("t")
+    done = compared(a.save(), b.save())
+    assert (done.incomplete, done.differs) == (not named, named)
+    kinds = [(row["kind"], row["records"], row["other_partition"]) for row in done.rows if row["kind"] == "unread"]
+    assert kinds == [] if named else [("unread", None, None)]
+    assert sum(row["records"] for row in done.rows if row["kind"] == "missing") == 30
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_topic_that_nothing_names_is_inconclusive(tmp_path: Path, named: bool) -> None:
+    a, b = Directory(tmp_path / "a", "t-0", "u-0"), Directory(tmp_path / "b", "t-0")
+    for side, folders in ((a, ("t-0", "u-0")), (b, ("t-0",))):
+        for folder in folders:
+            side.write(folder, sent(*ALL))
+    if named:
+        b.only_partition("t")
+    done = compared(a.save(), b.save())
+    assert (done.incomplete, done.differs) == (not named, named)
+    assert [(row["kind"], row["topic"]) for row in done.rows] == [("no_topic" if named else "unread", "u")]
 
 
 def test_no_rows_of_an_input_that_was_not_read_whole_are_no_all_clear() -> None:

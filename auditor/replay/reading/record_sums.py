@@ -20,96 +20,47 @@ from auditor.replay.reading import lag_counts
 from auditor.replay.reading.lag_counts import FAR, Outcomes
 from auditor.replay.task import ReplicaTask
 
-# Sums: keyed BLAKE2b (RFC 7693) with a digest of 8 bytes, as ``hashlib.blake2b(part, key=key, digest_size=8)`` makes
-# them, of the key, of the value and of the stored headers of each record. 0 stands for null, and for no headers. Who
-# lacks the key cannot learn from a sum what it was made of.
+# Sums: SipHash-2-4 (Aumasson and Bernstein, 2012), an authentication code of 8 bytes for short messages, of the key, of
+# the value and of the stored headers of each record. 0 stands for null, and for no headers. Who lacks the key cannot
+# learn from a sum what it was made of.
 
 
 KEY_BYTES = 32
 SIZE = 8
 U64 = np.uint64
-Words = tuple[U64, U64, U64, U64, U64, U64, U64, U64, U64, U64, U64, U64, U64, U64, U64, U64]
-_BLOCK = 128
-_IV = np.array(
-    [
-        *(0x6A09E667F3BCC908, 0xBB67AE8584CAA73B, 0x3C6EF372FE94F82B, 0xA54FF53A5F1D36F1),
-        *(0x510E527FADE682D1, 0x9B05688C2B3E6C1F, 0x1F83D9ABFB41BD6B, 0x5BE0CD19137E2179),
-    ],
-    U64,
-)
-_PARAMETERS = U64(0x01010000 | KEY_BYTES << 8 | SIZE)
-_R32, _R24, _R40, _R16, _R48, _R63, _R1 = map(U64, (32, 24, 40, 16, 48, 63, 1))
+Words = tuple[U64, U64, U64, U64]
+_BEGIN = np.frombuffer(b"uespemosmodnarodarenegylsetybdet", U64)
+_R13, _R16, _R17, _R21, _R32, _R43, _R47, _R48, _R51 = map(U64, (13, 16, 17, 21, 32, 43, 47, 48, 51))
+_LENGTH, _END = U64(56), U64(0xFF)
 
 
 @kernel
-def _mix(a: U64, b: U64, c: U64, d: U64, x: U64, y: U64) -> tuple[U64, U64, U64, U64]:
-    a = a + b + x
-    d = d ^ a
-    d = (d >> _R32) | (d << _R32)
-    c = c + d
-    b = b ^ c
-    b = (b >> _R24) | (b << _R40)
-    a = a + b + y
-    d = d ^ a
-    d = (d >> _R16) | (d << _R48)
-    c = c + d
-    b = b ^ c
-    b = (b >> _R63) | (b << _R1)
-    return a, b, c, d
+def _round(v: Words) -> Words:
+    v0, v1, v2, v3 = v
+    v0, v2 = v0 + v1, v2 + v3
+    v1, v3 = ((v1 << _R13) | (v1 >> _R51)) ^ v0, ((v3 << _R16) | (v3 >> _R48)) ^ v2
+    v0, v2 = ((v0 << _R32) | (v0 >> _R32)) + v3, v2 + v1
+    v1, v3 = ((v1 << _R17) | (v1 >> _R47)) ^ v2, ((v3 << _R21) | (v3 >> _R43)) ^ v0
+    return v0, v1, (v2 << _R32) | (v2 >> _R32), v3
 
 
 @kernel
-def _round(
-    v: Words, x0: U64, x1: U64, x2: U64, x3: U64, x4: U64, x5: U64, x6: U64, x7: U64, x8: U64, x9: U64, x10: U64,
-    x11: U64, x12: U64, x13: U64, x14: U64, x15: U64,
-) -> Words:  # fmt: skip
-    v0, v1, v2, v3, v4, v5, v6, v7, v8, v9, v10, v11, v12, v13, v14, v15 = v
-    v0, v4, v8, v12 = _mix(v0, v4, v8, v12, x0, x1)
-    v1, v5, v9, v13 = _mix(v1, v5, v9, v13, x2, x3)
-    v2, v6, v10, v14 = _mix(v2, v6, v10, v14, x4, x5)
-    v3, v7, v11, v15 = _mix(v3, v7, v11, v15, x6, x7)
-    v0, v5, v10, v15 = _mix(v0, v5, v10, v15, x8, x9)
-    v1, v6, v11, v12 = _mix(v1, v6, v11, v12, x10, x11)
-    v2, v7, v8, v13 = _mix(v2, v7, v8, v13, x12, x13)
-    v3, v4, v9, v14 = _mix(v3, v4, v9, v14, x14, x15)
-    return v0, v1, v2, v3, v4, v5, v6, v7, v8, v9, v10, v11, v12, v13, v14, v15
+def _absorb(v: Words, word: U64) -> Words:
+    v0, v1, v2, v3 = _round(_round((v[0], v[1], v[2], v[3] ^ word)))
+    return v0 ^ word, v1, v2, v3
 
 
 @kernel
-def _compress(h: np.ndarray, m: np.ndarray, count: U64, last: bool, iv: np.ndarray) -> None:
-    m0, m1, m2, m3, m4, m5, m6, m7 = m[0], m[1], m[2], m[3], m[4], m[5], m[6], m[7]
-    m8, m9, m10, m11, m12, m13, m14, m15 = m[8], m[9], m[10], m[11], m[12], m[13], m[14], m[15]
-    end = ~iv[6] if last else iv[6]
-    begin = h[0], h[1], h[2], h[3], h[4], h[5], h[6], h[7]
-    v = (*begin, iv[0], iv[1], iv[2], iv[3], iv[4] ^ count, iv[5], end, iv[7])
-    v = _round(v, m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15)
-    v = _round(v, m14, m10, m4, m8, m9, m15, m13, m6, m1, m12, m0, m2, m11, m7, m5, m3)
-    v = _round(v, m11, m8, m12, m0, m5, m2, m15, m13, m10, m14, m3, m6, m7, m1, m9, m4)
-    v = _round(v, m7, m9, m3, m1, m13, m12, m11, m14, m2, m6, m5, m10, m4, m0, m15, m8)
-    v = _round(v, m9, m0, m5, m7, m2, m4, m10, m15, m14, m1, m11, m12, m6, m8, m3, m13)
-    v = _round(v, m2, m12, m6, m10, m0, m11, m8, m3, m4, m13, m7, m5, m15, m14, m1, m9)
-    v = _round(v, m12, m5, m1, m15, m14, m13, m4, m10, m0, m7, m6, m3, m9, m2, m8, m11)
-    v = _round(v, m13, m11, m7, m14, m12, m1, m3, m9, m5, m0, m15, m4, m8, m6, m2, m10)
-    v = _round(v, m6, m15, m14, m9, m11, m3, m0, m8, m12, m2, m13, m7, m1, m4, m10, m5)
-    v = _round(v, m10, m2, m8, m4, m7, m6, m1, m5, m15, m11, m9, m14, m3, m12, m13, m0)
-    v = _round(v, m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15)
-    v = _round(v, m14, m10, m4, m8, m9, m15, m13, m6, m1, m12, m0, m2, m11, m7, m5, m3)
-    for k in range(8):
-        h[k] ^= v[k] ^ v[k + 8]
-
-
-@kernel
-def _load(data: np.ndarray, position: int, end: int, m: np.ndarray) -> None:
-    # The words of a block; behind the end of the part they are 0.
-    for k in range(16):
-        begin = position + 8 * k
-        if begin + 8 <= end:
-            m[k] = U64(le64(data, begin))
-        else:
-            word = U64(0)
-            for i in range(max(end - begin, 0)):
-                word |= U64(data[begin + i]) << U64(8 * i)
-            m[k] = word
+def _sum(data: np.ndarray, position: int, size: int, begin: Words) -> U64:
+    v, rest = begin, position + size - size % 8
+    for at in range(position, rest, 8):
+        v = _absorb(v, U64(le64(data, at)))
+    word = U64(size) << _LENGTH
+    for k in range(size % 8):
+        word |= U64(data[rest + k]) << U64(8 * k)
+    v0, v1, v2, v3 = _absorb(v, word)
+    v0, v1, v2, v3 = _round(_round(_round(_round((v0, v1, v2 ^ _END, v3)))))
+    return v0 ^ v1 ^ v2 ^ v3
 
 
 @kernel
@@ -124,21 +75,12 @@ def _headers_end(data: np.ndarray, position: int) -> int:
 
 
 @kernel
-def sum_parts(
-    data: np.ndarray,
-    starts: np.ndarray,
-    sizes: np.ndarray,
-    keyed: np.ndarray,
-    empty: U64,
-    scratch: np.ndarray,
-    iv: np.ndarray,
-    out: np.ndarray,
-) -> None:
+def sum_parts(data: np.ndarray, starts: np.ndarray, sizes: np.ndarray, begin: np.ndarray, out: np.ndarray) -> None:
     """Fill ``out`` with the sum of each part; a size of -1 is null, -2 are the headers from there on.
 
-    ``keyed``: the state behind the block of the key; ``empty``: the sum of no bytes; ``scratch``: 24 words.
+    ``begin``: the four words with which a sum begins.
     """
-    h, m = scratch[:8], scratch[8:]
+    words = begin[0], begin[1], begin[2], begin[3]
     for k in range(starts.size):
         position, size = starts[k], sizes[k]
         if size == -2:
@@ -146,21 +88,9 @@ def sum_parts(
         if size < 0:
             out[k] = U64(0)
             continue
-        if size == 0:
-            out[k] = empty
-            continue
-        if position < 0 or size > data.size - position:
+        if size and (position < 0 or size > data.size - position):
             raise ValueError("a record outside of its buffer")
-        for i in range(8):
-            h[i] = keyed[i]
-        end, count = position + size, U64(_BLOCK)
-        while position < end:
-            _load(data, position, end, m)
-            last = end - position <= _BLOCK
-            count += U64(min(end - position, _BLOCK))
-            _compress(h, m, count, last, iv)
-            position += _BLOCK
-        out[k] = h[0]
+        out[k] = _sum(data, position, size, words)
 
 
 class RecordSummer:
@@ -169,19 +99,15 @@ class RecordSummer:
     def __init__(self, key: bytes) -> None:
         if len(key) != KEY_BYTES:
             raise ValueError(f"a key has {KEY_BYTES} bytes")
-        self._scratch = np.zeros(24, U64)
-        self.keyed = _IV.copy()
-        self.keyed[0] ^= _PARAMETERS
-        words = np.frombuffer(bytearray(key.ljust(_BLOCK, b"\0")), U64).copy()
-        _compress(self.keyed, words, U64(_BLOCK), False, _IV)
+        words = np.frombuffer(hashlib.blake2b(b"sums", key=key, digest_size=2 * SIZE).digest(), U64)
+        self.begin = _BEGIN ^ np.tile(words, 2)
         self.name = hashlib.blake2b(b"name", key=key, digest_size=SIZE).hexdigest()
-        self.empty = U64(int.from_bytes(hashlib.blake2b(b"", key=key, digest_size=SIZE).digest(), "little"))
 
     def sums(self, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         """Return the sum (uint64) of each ``data[start:start + size]``; of a size of -1 it is 0."""
         out = np.empty(len(starts), U64)
         starts, sizes = np.ascontiguousarray(starts, np.int64), np.ascontiguousarray(sizes, np.int64)
-        sum_parts(data, starts, sizes, self.keyed, self.empty, self._scratch, _IV, out)
+        sum_parts(data, starts, sizes, self.begin, out)
         return out
 
     def of_records(self, run: Decoded) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
