@@ -20,7 +20,7 @@ from auditor.pipeline.lag_table import stable_end
 from auditor.replay.reading import lag_counts
 from auditor.replay.reading.chunks import logs_of
 from auditor.replay.reading.lag_counts import Outcomes
-from auditor.replay.reading.record_sums import SummedRecords, UnreadRecords, summed_records
+from auditor.replay.reading.record_sums import RecordSummer, SummedRecords, UnreadRecords, summed_records
 from auditor.replay.task import ReplicaTask
 from auditor.rules.seen.view import LogView
 
@@ -109,8 +109,8 @@ A, B = 0, 1  # sides
 RECORD, UNREAD, ASKED, END = range(4)  # kinds of rows
 # Of each record its sums. n: its number among those of its task; place: its offset; stamp: its timestamp. Of an
 # UNREAD row `place` and `stamp` are the first and last offset, and `says` is the reason; of an ASKED row n records of
-# the task are before the offset `place`; of an END row n is the number of its records, and `by_broker` is whether a
-# broker set the timestamp of any.
+# the task are before the offset `place`; of an END row n is the number of its records, `place` their sum in order, and
+# `by_broker` is whether a broker set the timestamp of any.
 ROWS = pa.schema(
     [("task", pa.int32()), ("pair", pa.int32()), ("part", pa.int32()), ("kind", pa.int8())]
     + [(name, pa.int64()) for name in ("n", "place", "stamp", "producer", "key_sum", "value_sum", "header_sum")]
@@ -177,6 +177,7 @@ def summing_tasks(
 def sum_rows(task: SummingTask) -> Iterator[pa.RecordBatch]:
     """Yield the rows (:data:`ROWS`) of a task: records in offset order, and after them the others."""
     log, count, by_broker = task.log, 0, False
+    summer, total = RecordSummer(task.key), 0
     others: list[tuple[int, int, int, int, str]] = []
     waiting = list(task.asked)
     for one in summed_records(task.task, task.segments, log.start, log.stable, log.outcomes, task.key):
@@ -187,10 +188,11 @@ def sum_rows(task: SummingTask) -> Iterator[pa.RecordBatch]:
         while waiting and len(one.offset) and waiting[0] <= one.offset[-1]:
             others.append((ASKED, count + int(np.searchsorted(one.offset, waiting[0])), waiting.pop(0), -1, ""))
         by_broker |= bool(one.append_time.any())
+        total = summer.in_order(total, one)
         yield _batch(task, one, count)
         count += len(one.offset)
     others += [(ASKED, count, offset, -1, "") for offset in waiting]
-    others.append((END, count, log.stable, log.start, ""))
+    others.append((END, count, int(np.uint64(total).astype(np.int64)), -1, ""))
     kinds, *numbers, says = zip(*others, strict=True)
     columns = dict(zip(("n", "place", "stamp"), (np.array(c, np.int64) for c in numbers), strict=True))
     place = {"task": task.number, "pair": task.pair, "part": log.partition, "kind": np.array(kinds, np.int8)}

@@ -36,7 +36,7 @@ from auditor.pipeline.compared_records import (
 from auditor.pipeline.matched_records import PARTITION_BITS, Matched, RecordMatcher, Stream, TaskRow
 from auditor.pipeline.topic_pairs import TopicPair, named_pairs
 from auditor.pipeline.whole_audit import Audit
-from auditor.replay.reading.record_sums import KEY_BYTES
+from auditor.replay.reading.record_sums import KEY_BYTES, RecordSummer
 from auditor.rules.seen.view import iso
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ EXPLAINED = frozenset({"expired", "compacted", "timestamps", "tool_headers", "gr
 SPANS = (("first_offset", "last_offset"), ("other_first_offset", "other_last_offset"))  # of A and of B
 NO_STREAM: Stream = (-1, -1)  # what is in none
 NOT_IN_INPUT = "no copy of it is in the input"
+MODULUS = 1 << 64  # of sums
 REWRITTEN = 2  # timestamps do not identify records where without them at least so many times more match
 
 
@@ -271,10 +272,14 @@ class _Comparing:
         self.sides[side].counts[stream] += records
 
     def _take(self, tasks: Sequence[SummingTask], others: Sequence[Values]) -> list[TaskRow]:
-        """Take what tasks found besides records; return where the numbers of each one's records begin."""
+        """Take what tasks found besides records; return where the numbers of each one's records begin.
+
+        Without the tasks of partitions whose records are the same in the same order: there is nothing to match.
+        """
         ends = {row["task"]: row for row in others if row["kind"] == END}
         keeps = dict.fromkeys(range(len(self.pairs)), True)
         behind: dict[tuple[int, int, int], int] = {}
+        factor, totals = RecordSummer(self.key).factor, (dict[Stream, int](), dict[Stream, int]())
         rows = []
         for task in tasks:
             end, place = ends[task.number], (task.side, task.pair, task.log.partition)
@@ -282,6 +287,8 @@ class _Comparing:
             base = behind.get(place, task.log.partition << PARTITION_BITS if stream[1] < 0 else 0)
             behind[place] = base + end["n"]
             self._count(task.side, stream, end["n"])
+            before = totals[task.side].get(stream, 0)
+            totals[task.side][stream] = (before * pow(factor, end["n"], MODULUS) + end["place"]) % MODULUS
             keeps[task.pair] &= not end["by_broker"]
             rows.append(TaskRow(task.number, task.side, *stream, base, True))
         for row in others:
@@ -292,7 +299,9 @@ class _Comparing:
             elif row["kind"] == UNREAD:
                 span = (row["place"], row["stamp"])
                 self._unreadable(task.side, task.pair, task.log.partition, span, row["says"])
-        return [row._replace(keeps=keeps[row.pair]) for row in rows]
+        alike = {stream for stream, total in totals[A].items() if stream[1] >= 0 and totals[B].get(stream) == total}
+        alike = {stream for stream in alike if self.sides[A].counts[stream] == self.sides[B].counts[stream]}
+        return [row._replace(keeps=keeps[row.pair]) for row in rows if (row.pair, row.stream) not in alike]
 
     def _unreadable(self, side: int, pair: int, partition: int, span: tuple[int, int | None], says: str) -> None:
         row = _row("unread", note=says, differs=False) | self._topics(pair, partition, only=side)

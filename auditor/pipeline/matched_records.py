@@ -122,15 +122,13 @@ class Matched(NamedTuple):
 
 
 class RecordMatcher:
-    """Matches records of the table ``sums``; ``counts``: of each stream the records of A and of B."""
+    """Matches records of the table ``sums``; ``tasks``: those of streams in which A and B differ."""
 
     def __init__(self, joins: Joins, tasks: Sequence[TaskRow], compacted: Mapping[int, bool]) -> None:
-        self.joins = joins
+        self.joins, self.any = joins, bool(tasks)
         self.a, self.b = (_SIDE.format(record=RECORD, side=side) for side in (0, 1))
-        columns = zip(*tasks, strict=True)
         kinds = (pa.int32(), pa.int8(), pa.int32(), pa.int32(), pa.int64(), pa.bool_())
-        arrays = [pa.array(values, kind) for values, kind in zip(columns, kinds, strict=True)]
-        joins.put("tasks", pa.table(arrays, names=list(TaskRow._fields)))
+        joins.put("tasks", _table(dict(zip(TaskRow._fields, kinds, strict=True)), tasks))
         joins.put("pairs", _table({"pair": pa.int32(), "compacted": pa.bool_()}, compacted.items()))
         self.headers, self.stamps, self.matched = (defaultdict[int, int](int) for _ in range(3))
 
@@ -139,7 +137,10 @@ class RecordMatcher:
         return rows
 
     def match(self, counts: Mapping[Stream, tuple[int, int]]) -> Matched:
-        """Match all streams; of those with one number of partitions first what both begin and end with."""
+        """Match all streams; of those with one number of partitions first what both begin and end with.
+
+        ``counts``: of each stream the records of A and of B. A stream without tasks is the same in both.
+        """
         runs = self._ends(counts)
         middle = {stream for stream, (first, last) in runs.items() if not _is_all(first, last, counts[stream])}
         spans = [(*stream, *_span(*runs[stream], counts[stream])) for stream in sorted(middle)]
@@ -165,7 +166,7 @@ class RecordMatcher:
     def _ends(self, counts: Mapping[Stream, tuple[int, int]]) -> dict[Stream, tuple[MatchedRun, MatchedRun]]:
         """Return what each stream of one partition begins and ends with in both inputs."""
         low = {stream: min(count) for stream, count in counts.items() if stream[1] >= 0}
-        for row in self._ask(_PREFIX.format(a=self.a, b=self.b)):
+        for row in self._ask(_PREFIX.format(a=self.a, b=self.b)) if self.any else ():
             self._note(row)
             if row["first"] is not None:
                 low[row["pair"], row["stream"]] = row["first"]

@@ -13,8 +13,9 @@ import pytest
 from auditor.base.errors import AuditInputError
 from auditor.connectors.codec.mirror_maker import TranslatedOffset, translated
 from auditor.pipeline.alignment import Alignment, MatchedRun, in_order, less
+from auditor.pipeline.comparison import MODULUS
 from auditor.pipeline.topic_pairs import named_pairs, parsed_map
-from auditor.replay.reading.record_sums import RecordSummer
+from auditor.replay.reading.record_sums import RecordSummer, SummedRecords
 
 KEY = bytes(range(32))
 
@@ -76,6 +77,28 @@ def test_sums_are_siphash_of_each_part() -> None:
     assert sums.tolist() == [reference(part, key) for part in parts]
     null = RecordSummer(KEY).sums(data, np.zeros(1, np.int64), np.full(1, -1))
     assert null.tolist() == [0]
+
+
+@pytest.mark.parametrize("cut", [0, 1, 17, 40])
+def test_sums_in_order_of_two_runs_make_that_of_both(cut: int) -> None:
+    """Wherever the records are cut; other records, or another order, have another sum."""
+    summer, draw = RecordSummer(KEY), np.random.default_rng(cut)
+
+    def total(numbers: np.ndarray, before: int = 0) -> int:
+        columns = {name: numbers[:, k] for k, name in enumerate(("timestamp", "key_sum", "value_sum", "header_sum"))}
+        return summer.in_order(before, SummedRecords(**dict.fromkeys(SummedRecords._fields, numbers[:, 0]) | columns))
+
+    numbers = draw.integers(-(1 << 63), (1 << 63) - 1, (40, 4), endpoint=True)
+    whole = total(numbers)
+    assert total(numbers[cut:], total(numbers[:cut])) == whole
+    runs = total(numbers[:cut]) * pow(summer.factor, 40 - cut, MODULUS) + total(numbers[cut:])
+    assert runs % MODULUS == whole
+    for one, column in itertools.product(range(40), range(4)):
+        other = numbers.copy()
+        other[one, column] ^= 1
+        assert total(other) != whole
+    assert len({total(np.roll(numbers, shift, axis=0)) for shift in range(40)}) == 40
+    assert RecordSummer(bytes(32)).factor != summer.factor
 
 
 def test_a_part_outside_of_its_buffer_is_refused() -> None:

@@ -6,6 +6,7 @@ import datetime
 import json
 import random
 import re
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import auditor
 from auditor import cli
 from auditor.dashboards.comparison_page import comparison_page
 from auditor.dashboards.table_lines import comparison_lines
+from auditor.pipeline import compared_records
 from tests import corpora
 from tests.bare_broker import BEGAN
 from tests.compared import LOG_APPEND_TIME, Directory, Sent, compared, places, sent
@@ -37,6 +39,28 @@ def test_an_input_is_equal_to_itself(name: str) -> None:
     done = compared(corpora.unpack(name), corpora.unpack(name))
     assert [row for row in done.rows if row["kind"] != "group_right"] == []
     assert done.records[0] == done.records[1] > 0
+
+
+@pytest.mark.parametrize("name", ["lag-rolls-43", "tiered-43"])
+def test_a_task_for_each_segment_makes_no_difference(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = compared(corpora.unpack(name), corpora.unpack(name))
+    monkeypatch.setattr(compared_records, "MOST_BYTES", 1)
+    apart = compared(corpora.unpack(name), corpora.unpack(name))
+    assert apart == whole
+
+
+def test_a_segment_that_a_backup_lacks_is_found(tmp_path: Path) -> None:
+    """Of each partition with several: its records are missing, and nothing of any other partition."""
+    backup = tmp_path / "backup"
+    shutil.copytree(corpora.unpack("lag-rolls-43"), backup)
+    logs = {path.parent for path in backup.rglob("*.log") if not path.parent.name.startswith("__")}
+    cut = next(log for log in sorted(logs) if len([*log.glob("*.log")]) > 2)
+    second = sorted(cut.glob("*.log"))[1]
+    for file in cut.glob(f"{second.stem}.*"):
+        file.unlink()
+    done = compared(corpora.unpack("lag-rolls-43"), backup)
+    assert {f"{row['topic']}-{row['partition']}" for row in done.rows if not row["group_id"]} == {cut.name}
+    assert min(row["first_offset"] for row in done.rows if row["kind"] == "missing") == int(second.stem)
 
 
 def test_other_batches_and_offsets_make_no_difference(tmp_path: Path) -> None:

@@ -51,16 +51,20 @@ def _absorb(v: Words, word: U64) -> Words:
 
 
 @kernel
+def _ended(v: Words) -> U64:
+    v0, v1, v2, v3 = _round(_round(_round(_round((v[0], v[1], v[2] ^ _END, v[3])))))
+    return v0 ^ v1 ^ v2 ^ v3
+
+
+@kernel
 def _sum(data: np.ndarray, position: int, size: int, begin: Words) -> U64:
     v, rest = begin, position + size - size % 8
-    for at in range(position, rest, 8):
-        v = _absorb(v, U64(le64(data, at)))
+    for place in range(position, rest, 8):
+        v = _absorb(v, U64(le64(data, place)))
     word = U64(size) << _LENGTH
     for k in range(size % 8):
         word |= U64(data[rest + k]) << U64(8 * k)
-    v0, v1, v2, v3 = _absorb(v, word)
-    v0, v1, v2, v3 = _round(_round(_round(_round((v0, v1, v2 ^ _END, v3)))))
-    return v0 ^ v1 ^ v2 ^ v3
+    return _ended(_absorb(v, word))
 
 
 @kernel
@@ -93,14 +97,30 @@ def sum_parts(data: np.ndarray, starts: np.ndarray, sizes: np.ndarray, begin: np
         out[k] = _sum(data, position, size, words)
 
 
+@kernel
+def sum_in_order(before: U64, factor: U64, begin: np.ndarray, columns: np.ndarray) -> U64:
+    """Return ``before`` continued by the sum of each row of numbers, so that it depends on their order."""
+    for k in range(len(columns)):
+        v = begin[0], begin[1], begin[2], begin[3]
+        for word in columns[k]:
+            v = _absorb(v, U64(word))
+        before = before * factor + _ended(v)
+    return before
+
+
 class RecordSummer:
-    """Sums under one key of :data:`KEY_BYTES` bytes, whose ``name`` does not reveal it."""
+    """Sums under one key of :data:`KEY_BYTES` bytes, whose ``name`` does not reveal it.
+
+    ``factor``: of sums of several records in order. That of two runs of records is ``first * factor**n + last`` modulo
+    2**64, where the last run has ``n`` records.
+    """
 
     def __init__(self, key: bytes) -> None:
         if len(key) != KEY_BYTES:
             raise ValueError(f"a key has {KEY_BYTES} bytes")
         words = np.frombuffer(hashlib.blake2b(b"sums", key=key, digest_size=2 * SIZE).digest(), U64)
         self.begin = _BEGIN ^ np.tile(words, 2)
+        self.factor = int.from_bytes(hashlib.blake2b(b"order", key=key, digest_size=SIZE).digest()) | 1
         self.name = hashlib.blake2b(b"name", key=key, digest_size=SIZE).hexdigest()
 
     def sums(self, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
@@ -109,6 +129,11 @@ class RecordSummer:
         starts, sizes = np.ascontiguousarray(starts, np.int64), np.ascontiguousarray(sizes, np.int64)
         sum_parts(data, starts, sizes, self.begin, out)
         return out
+
+    def in_order(self, before: int, records: SummedRecords) -> int:
+        """Return the sum ``before`` of the records before, continued by further ones."""
+        columns = np.stack((records.timestamp, records.key_sum, records.value_sum, records.header_sum), axis=1)
+        return int(sum_in_order(U64(before), U64(self.factor), self.begin, columns))
 
     def of_records(self, run: Decoded) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the sums (int64) of keys, values and headers of a run's records."""
