@@ -96,10 +96,12 @@ def _of_fsspec(other: Any) -> pafs.FSSpecHandler:
     return OfHadoop(other)
 
 
-def renewed(why: Exception) -> None:
-    """Before a retry: if credentials were refused, have them looked up again."""
-    if _CREDENTIALS.search(str(why)):
+def renewed(why: Exception) -> bool:
+    """Before a retry: if credentials were refused, have them looked up again; return whether they were."""
+    refused = _CREDENTIALS.search(str(why)) is not None
+    if refused:
         filesystem.cache_clear()
+    return refused
 
 
 def refusal(uri: str, folder: str) -> Exception | None:
@@ -483,15 +485,17 @@ class RemoteFile:
         return self._patiently(start, size)
 
     def _patiently(self, start: int, size: int) -> np.ndarray:
+        stale = False  # its file was opened with credentials that were refused
+
         def read() -> np.ndarray:
+            nonlocal stale
+            if stale:
+                self._of.file, stale = Opened(self._of.uri, self._of.path).file, False
             return self._of.read(start, size)
 
         def renew(why: Exception) -> None:
-            before = filesystem.cache_info().currsize
-            renewed(why)
-            if filesystem.cache_info().currsize < before:
-                again = Opened(self._of.uri, self._of.path)
-                self._of.file = again.file
+            nonlocal stale
+            stale |= renewed(why)
 
         try:
             return retries.ask(read, lambda: refusal(self._of.uri, self._of.path.rpartition("/")[0]), renew)

@@ -183,7 +183,7 @@ def patience_s() -> float:
 def ask(
     work: Callable[[], Answer],
     name_of: Callable[[], Exception | None],
-    renew: Callable[[Exception], None],
+    renew: Callable[[Exception], object],
     *,
     most_s: float | None = None,
 ) -> Answer:

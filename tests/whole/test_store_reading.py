@@ -97,6 +97,22 @@ def test_an_answer_that_fails_once_is_asked_for_again(
     assert whole(where, "t-0/large.log") == (folder / "t-0" / "large.log").read_bytes()
 
 
+@pytest.mark.parametrize("what", ["ExpiredToken", BREAKS_OFF, "AccessDenied"])
+def test_a_file_whose_reopening_is_refused_is_asked_for_again(
+    where: StorageLocation, s3: FailingStore, folder: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is opened again once its credentials are looked up again: that request may be refused as any other."""
+    monkeypatch.setenv(retries.PATIENCE, "5")
+    opened = storage.open_file(where, "t-0/large.log")
+    assert not isinstance(opened, DecodeError)
+    s3.manner.faults = [Fault("ExpiredToken", "large.log", "GET", 3), Fault(what, "large.log", "HEAD", 1)]
+    data, buffer = bytearray(), bytearray(1 << 20)
+    while got := opened.readinto(buffer):
+        data += buffer[:got]
+    assert data == (folder / "t-0" / "large.log").read_bytes()
+    assert s3.manner.faults[1].count == 0
+
+
 def test_what_was_not_given_is_never_taken_for_the_content(where: StorageLocation, s3: FailingStore) -> None:
     """pyarrow gives the rest of its buffer for an answer that is too short."""
     s3.manner.faults = [Fault(TOO_SHORT, "large.log", "GET")]
