@@ -7,7 +7,7 @@ WITH_JAVA = . scripts/java.sh &&
 # Where this is set, as in many images of containers, each of the processes that tests start would compile all modules.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help setup demo test test-all test-unit test-cluster test-spot test-spark-oldest test-yarn test-live test-fleet test-remedies test-ledgers test-frameworks test-container test-airflow test-browser docs airflow-env check bench nightly nightly-cases nightly-fuzz nightly-spot nightly-fleet nightly-versions fuzz fuzz-coverage sbom mutants picture map wheel dist bundle lock clean env
+.PHONY: help setup demo test test-all test-unit test-cluster test-spot test-spark-oldest test-yarn test-live test-fleet test-remedies test-ledgers test-rehearse test-compare test-frameworks test-container test-airflow test-browser docs airflow-env check bench nightly nightly-cases nightly-fuzz nightly-spot nightly-fleet nightly-versions fuzz fuzz-coverage sbom mutants picture map wheel dist bundle lock clean env
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -66,6 +66,12 @@ test-remedies: setup ## real clusters brought into the commonest states, audited
 
 test-ledgers: setup ## producers that record acknowledgements, brokers that lose records, and auditor impact (2 runs, 8 minutes; LEDGER_RUNS=all: 20 runs)
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m "" tests/broker/test_ledgers.py
+
+test-rehearse: setup ## brokers stopped and killed under transactional load, and what auditor rehearse foretold (about 20 minutes)
+	@$(WITH_JAVA) $(BIN)/python -m pytest -m "" tests/broker/test_rehearse.py
+
+test-compare: setup ## MirrorMaker 2 between two clusters, losses made on the way, and what auditor compare finds (about 10 minutes)
+	@$(WITH_JAVA) $(BIN)/python -m pytest -m "" tests/broker/test_compare.py
 
 test-frameworks: setup ## real Flink, Kafka Connect and Kafka Streams killed before they commit, audited, restored, their records counted (about 20 minutes)
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m "" tests/broker/test_flink.py tests/broker/test_connect_and_streams.py
