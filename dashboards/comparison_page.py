@@ -6,7 +6,13 @@ from collections.abc import Sequence
 
 from auditor.base.at_rest import Values
 from auditor.dashboards import page
-from auditor.dashboards.table_lines import IMPACT_SHOWN, compared_offsets, compared_place, comparison_counts
+from auditor.dashboards.table_lines import (
+    IMPACT_SHOWN,
+    compared_offsets,
+    compared_place,
+    comparison_counts,
+    without_right_groups,
+)
 
 
 def comparison_page(
@@ -16,6 +22,7 @@ def comparison_page(
 
     ``incomplete``: whether part of the input was not read: then no differences are no answer.
     """
+    rows = without_right_groups(rows)
     content = {"counts": comparison_counts(rows), "rows": rows[:IMPACT_SHOWN], "more": len(rows) - IMPACT_SHOWN}
     functions = {"offsets": compared_offsets, "place": compared_place}
     differs = any(row["differs"] for row in rows)

@@ -252,19 +252,26 @@ def comparison_lines(
 
     ``incomplete``: whether part of the input was not read.
     """
+    rows = rows if every else without_right_groups(rows)
     shown = rows if every else rows[:IMPACT_SHOWN]
     functions = {"offsets": compared_offsets, "place": compared_place}
     content = {"rows": rows, "shown": shown, "counts": comparison_counts(rows), "partitions": partitions}
     return _lines("comparison.txt.j2", records=records, incomplete=incomplete, **content, **functions)
 
 
+def without_right_groups(rows: Iterable[Values]) -> list[Values]:
+    """Return the rows that are listed without ``--all``."""
+    return [row for row in rows if row["kind"] != "group_right"]
+
+
 def comparison_counts(rows: Iterable[Values]) -> dict[str, dict[str, Any]]:
-    """Return ranges and records by kind, whether it counts as a difference, and ``why`` it does not."""
+    """Return ranges and records (None: unknown) by kind, whether it counts as a difference, and ``why`` it does not."""
     counts: dict[str, dict[str, Any]] = {}
     for row in rows:
-        count = counts.setdefault(row["kind"], {"ranges": 0, "records": 0, "differs": 0, "why": "explained"})
+        count = counts.setdefault(row["kind"], {"ranges": 0, "records": None, "differs": 0, "why": "explained"})
         count["ranges"] += 1
-        count["records"] += row["records"] or 0
+        if row["records"] is not None:
+            count["records"] = (count["records"] or 0) + row["records"]
         count["differs"] |= row["differs"]
         if row["kind"] == "unread" or (row["note"] or "").startswith("inconclusive"):
             count["why"] = "inconclusive"
@@ -287,7 +294,9 @@ def compared_offsets(row: Values, side: str) -> str:
         return " and ".join(
             filter(None, ("" if first is None else f"after {first}", "" if last is None else f"before {last}"))
         )
-    return f"{first}" if first == last or last is None else f"{first} to {last}"
+    if last is None:
+        return f"from {first}" if row["kind"] == "unread" else f"{first}"
+    return f"{first}" if first == last else f"{first} to {last}"
 
 
 # ``auditor audit --plan``.

@@ -67,9 +67,9 @@ class Directory:
         folder.mkdir()
         (folder / f"{0:020}.log").touch()
         (folder / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
-        controller = Controller(self.path, BEGAN)
-        controller.create(topic, "b25lLXBhcnRpdGlvbi0tLQ", 1)
-        self.logs["__cluster_metadata-0"] = controller.log
+        self.controller = Controller(self.path, BEGAN)
+        self.controller.create(topic, "b25lLXBhcnRpdGlvbi0tLQ", 1)
+        self.logs["__cluster_metadata-0"] = self.controller.log
 
     def save(self) -> Path:
         """Write the files; return the directory."""

@@ -30,8 +30,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "auditor compare /primary /mirror --topic orders --topic-map orders=west.orders",
             "auditor compare /primary s3://backups/kafka --format json | jq 'select(.kind == \"missing\")'",
         )
-        + "\nexit code: 0 if B has the records of A. 1 if they differ. 3 if part of the input was unreadable "
-        "(3 takes precedence over 1)",
+        + "\nexit code: 0 if B has the records of A and no others. 1 if they differ. 3 if part of the input was "
+        "unreadable (3 takes precedence over 1)",
     )
     for name, meaning in (("a", "the source"), ("b", "the mirror or the backup")):
         p.add_argument(name, metavar=name.upper(), help=f"{meaning}: a PATH as for 'auditor audit'")
@@ -60,6 +60,11 @@ def run(args: argparse.Namespace) -> int:
     theirs = AuditOptions((args.b,), Path(), **how)
     ours = replace(theirs, paths=(args.a,), topics=tuple(args.topic))
     out = utf8_stdout()
+    try:
+        if args.html is not None:
+            args.html.open("a").close()
+    except OSError as error:
+        raise AuditInputError(f"cannot write --html {args.html}: {error.strerror}; give another FILE") from None
     with running.failures(), running.runner(ours) as runner:
         done = compare((ours, theirs), runner, asked)
     out.writelines(_lines(done, args.format, every=args.all))
@@ -90,10 +95,11 @@ def key_of(file: Path) -> bytes:
 
 def _lines(done: Comparison, format: str, *, every: bool) -> list[str]:
     from auditor.dashboards import output_formats, table_lines
+    from auditor.pipeline.comparison import COMPARISON
 
-    rows = [row for row in done.shown if every or row["kind"] != "group_right"]
+    rows = done.shown if every else table_lines.without_right_groups(done.shown)
     if format == "table":
         return [*table_lines.comparison_lines(rows, done.partitions, done.records, done.incomplete, every)]
     if format == "csv":
-        return [*output_formats.csv_lines(list(rows[0]) if rows else [], rows)]
+        return [*output_formats.csv_lines(COMPARISON.names, rows)]
     return [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]

@@ -84,6 +84,11 @@ class Alignment:
             return self.runs[k].other + number - self.runs[k].first
         return self.runs[k + 1].other if k + 1 < len(self.runs) else None
 
+    def match(self, number: int) -> int | None:
+        """Return the record of B that matches the record ``number`` of A; None for none."""
+        following = self.after(number)
+        return following if following == self.before(number + 1) else None
+
     def reversed(self) -> Alignment:
         """Return the same with A and B exchanged."""
         return Alignment([MatchedRun(run.other, run.other_last, run.first) for run in self.runs])

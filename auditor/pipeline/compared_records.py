@@ -10,13 +10,14 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.base.at_rest import dumps, loads
-from auditor.base.errors import AuditInputError, DecodeError
+from auditor.base.errors import AuditInputError, DamagedField, DecodeError
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec import mirror_maker
 from auditor.connectors.codec.mirror_maker import TranslatedOffset
 from auditor.connectors.codec.records import Record, records_of
 from auditor.connectors.schema import from_columns, texts
 from auditor.pipeline.lag_table import stable_end
+from auditor.pipeline.space_table import FOREVER, ahead_ms, setting
 from auditor.replay.reading import lag_counts
 from auditor.replay.reading.chunks import logs_of
 from auditor.replay.reading.lag_counts import Outcomes
@@ -37,7 +38,9 @@ Log = tuple[str, int]  # topic and partition
 class ReadableLog(NamedTuple):
     """What read_committed consumers get of a log: of the leader's copy the offsets from ``start`` to before ``stable``.
 
-    ``outcomes`` has the transactions that are aborted or open. ``start_known``: whether it is the log start.
+    ``outcomes`` has the transactions that are aborted or open. ``end``: of the log; ``expired_ms``: latest timestamp of
+    what retention can have deleted; ``damaged``: first and last offset of batches that consumers get otherwise than
+    they were written, and why.
     """
 
     join_key: str
@@ -46,8 +49,10 @@ class ReadableLog(NamedTuple):
     partition: int
     start: int
     stable: int
+    end: int
     outcomes: Outcomes
-    start_known: bool
+    expired_ms: int
+    damaged: list[tuple[int, int, str]]
 
 
 def readable_logs(audit: Audit) -> dict[Log, ReadableLog]:
@@ -66,12 +71,34 @@ def _readable(clusters: Mapping[str, Cluster], packed: Iterable[bytes]) -> Itera
     for replicas in logs_of(packed):
         log = LogView(replicas, clusters[replicas[0].join_key])
         leader, end = log.leader, log.readable_end
-        if log.is_gone or log.topic.startswith("__"):
-            continue
+        if log.is_gone or log.topic.startswith("__") or not (leader.scans or leader.text):
+            continue  # without a segment file, even an empty one, nothing is known of the log
         outcomes, stable = Outcomes(leader.transactions, end), stable_end(leader, end)
         place = (leader.join_key, leader.log_dir, log.topic, log.partition)
-        logs.append(ReadableLog(*place, leader.own_start, stable, outcomes, leader.log_start_known))
+        damaged = [*_damaged(leader.errors, stable)]
+        logs.append(ReadableLog(*place, leader.own_start, stable, leader.log_end, outcomes, _expired_ms(log), damaged))
     yield dumps(logs)
+
+
+def _damaged(errors: Iterable[DecodeError], stable: int) -> Iterator[tuple[int, int, str]]:
+    for error in errors:
+        if (field := DamagedField.of(error)) is not None and error.first_offset < stable:
+            last = stable - 1 if field.hides else error.last_offset
+            yield error.first_offset, last, f"{error.file}: damaged {field.name} at byte {error.position}"
+
+
+def _expired_ms(log: LogView) -> int:
+    """Return the latest timestamp of what retention can have deleted; without its settings, of anything."""
+    leader, cluster = log.leader, log.cluster
+    time, size = (setting(cluster, leader.broker_id, log.topic, f"retention.{unit}") for unit in ("ms", "bytes"))
+    by_request = leader.own_start > min((scan.base_offset for scan in leader.scans), default=0)
+    if (
+        by_request
+        or size.number >= 0
+        or not (time.sure and size.sure and (cluster.has_metadata or cluster.clock_given))
+    ):
+        return FOREVER
+    return -1 if time.number < 0 else cluster.as_of + ahead_ms(cluster) - time.number
 
 
 # Offsets that MirrorMaker translated.

@@ -120,7 +120,7 @@ class _Side:
     audit: Audit
     logs: dict[Log, ReadableLog]
     counts: dict[Stream, int] = field(default_factory=lambda: defaultdict(int))
-    asked: dict[tuple[Log, int], int] = field(default_factory=dict)  # numbers of records that offsets were asked of
+    asked: dict[tuple[int, Log, int], int] = field(default_factory=dict)  # numbers of records at offsets of a pair
     has_metadata: bool = False
     named: frozenset[str] = frozenset()  # topics in the metadata
 
@@ -159,12 +159,11 @@ def compare(options: tuple[AuditOptions, AuditOptions], runner: Runner, asked: C
     records. Memory: bounded; sums are on disk.
     """
     listed = [Audit(one, runner) for one in (options[A], replace(options[B], topics=(), only_partitions=()))]
-    ours, theirs = (
-        {c.topic for d in audit.scoped.log_dirs for c in d.replicas if c.topic and c.segments} for audit in listed
-    )
+    ours, theirs = ({c.topic for d in audit.scoped.log_dirs for c in d.replicas if c.topic} for audit in listed)
     names, lacking = named_pairs({t for t in ours if not t.startswith("__")}, theirs, asked.topic_map)
     if not names:
-        raise AuditInputError("no topic of A is in B: give --topic-map A=B, or check the paths")
+        none = "no topic of A is in B: give --topic-map A=B, or check the paths"
+        raise AuditInputError(none if lacking else "A has no topic to compare: check --topic and the path of A")
     sides = []
     for audit, topics in zip(listed, zip(*names, strict=True), strict=True):
         of = {c.topic for d in audit.inventory.log_dirs for c in d.replicas if c.topic}
@@ -174,7 +173,11 @@ def compare(options: tuple[AuditOptions, AuditOptions], runner: Runner, asked: C
         pairs = [
             TopicPair(first, other, sides[A].partitions(first) != sides[B].partitions(other)) for first, other in names
         ]
-        return _Comparing((sides[A], sides[B]), pairs, asked.key or os.urandom(KEY_BYTES)).compared(lacking)
+        scope, absent = options[A].scope, sorted(sides[A].named - ours)
+        absent = [
+            t for t in absent if not (t.startswith("__") or mirror_maker.INTERNAL.fullmatch(t)) and scope.names(t, None)
+        ]
+        return _Comparing((sides[A], sides[B]), pairs, asked.key or os.urandom(KEY_BYTES)).compared(lacking, absent)
 
 
 class _Translated(NamedTuple):
@@ -196,8 +199,11 @@ class _Comparing:
         self.sides, self.pairs, self.key = sides, pairs, key
         self.unread: dict[Stream, list[Fields]] = defaultdict(list)
 
-    def compared(self, lacking: Sequence[str]) -> Comparison:
-        """Return the result; ``lacking``: topics of A without a topic of B."""
+    def compared(self, lacking: Sequence[str], absent: Sequence[str]) -> Comparison:
+        """Return the result.
+
+        ``lacking``: topics of A without a topic of B; ``absent``: topics that A's metadata names, without a directory.
+        """
         groups = list(self._translated())
         tasks = self._tasks(groups)
         runner = self.sides[A].audit.runner
@@ -207,6 +213,8 @@ class _Comparing:
             counts = {s: (self.sides[A].counts[s], self.sides[B].counts[s]) for s in sorted(streams)}
             matcher, matched, rewritten = self._matched(joins, places, counts)
             rows = [*self._of_records(matcher, matched), *self._of_pairs(matched, rewritten)]
+        for first in absent:
+            self.unread[NO_STREAM].append(_row("unread", topic=first, note=NOT_IN_INPUT, differs=False))
         for first in lacking:
             if self.sides[B].partitions(first) or not self.sides[B].has_metadata:  # another broker may have it
                 self.unread[NO_STREAM].append(_row("unread", topic=first, note=NOT_IN_INPUT, differs=False))
@@ -262,6 +270,8 @@ class _Comparing:
                 self.pairs[number] = pair = pair._replace(compacted=known)
                 for log, readable in logs.items():
                     self._count(side, self._stream(number, log[1]), 0)
+                    for first, last, why in readable.damaged:
+                        self._unreadable(side, number, log[1], (first, last), why)
                     tasks += summing_tasks(side, number, readable, read[log], asked[side].get(log, ()), self.key)
         return [task._replace(number=number) for number, task in enumerate(tasks)]
 
@@ -295,7 +305,7 @@ class _Comparing:
             task, base = tasks[row["task"]], rows[row["task"]].base
             log = task.log.topic, task.log.partition
             if row["kind"] == ASKED:
-                self.sides[task.side].asked[log, row["place"]] = base + row["n"]
+                self.sides[task.side].asked[task.pair, log, row["place"]] = base + row["n"]
             elif row["kind"] == UNREAD:
                 span = (row["place"], row["stamp"])
                 self._unreadable(task.side, task.pair, task.log.partition, span, row["says"])
@@ -372,7 +382,7 @@ class _Comparing:
     @staticmethod
     def _later_copy(alignment: Alignment, r: Values) -> tuple[int | None, int | None]:
         """Return the records of B that match, if they are behind the copies ``r``: then they are the duplicates."""
-        first, last = alignment.after(r["other_first"]), alignment.after(r["other_last"])
+        first, last = alignment.match(r["other_first"]), alignment.match(r["other_last"])
         later = first is not None and last is not None and first > r["first"] and last - first == r["last"] - r["first"]
         return (first, last) if later else (None, None)
 
@@ -382,17 +392,23 @@ class _Comparing:
         """Return the kind of records that one side lacks, and what explains it."""
         pair, records = self.pairs[stream[0]], r["last"] - r["first"] + 1
         other = "B" if side == A else "A"
-        if side == B and r["elsewhere"]:
-            return "duplicated", None
         if r["superseded"]:
             return "compacted", f"{other} lacks them: compacted at another moment (a later record, or a tombstone)"
-        lacking = self.sides[1 - side].logs.get((pair.first if side else pair.other, stream[1]))
-        if around[0] is None and around[1] is not None and lacking is not None and lacking.start >= records > 0:
-            return "expired", f"{other} lacks them: its log starts at offset {lacking.start} (retention)"
+        if side == B and r["elsewhere"]:
+            return "duplicated", None
         note: str | None = None
         if pair.compacted is None:
             note = "cleanup.policy is not in the input: if it is compact, the cleaner may have removed them"
+        lacking = self.sides[1 - side].logs.get((pair.first if side else pair.other, stream[1]))
+        if around[0] is None and around[1] is not None and lacking is not None and lacking.start >= records > 0:
+            if r["latest"] <= lacking.expired_ms:
+                return "expired", f"{other} lacks them: its log starts at offset {lacking.start} (retention)"
+            note = f"the log of {other} starts at offset {lacking.start}, but retention keeps records of this age"
         if side == A and around[0] is not None and around[1] is None:
+            if lacking is not None and lacking.stable < lacking.end:
+                note = (
+                    f"B may have them from offset {lacking.stable} on, where consumers get nothing yet: do not resend"
+                )
             return "behind", note or "not in B: lost, or not copied yet"
         return "missing", note
 
@@ -401,7 +417,8 @@ class _Comparing:
         partition = stream[1] if stream[1] >= 0 else r["first"] >> PARTITION_BITS
         row = _row(kind, records=r["last"] - r["first"] + 1, note=note) | self._topics(stream[0], partition, side)
         if any((one["first_offset"] is None) == (side == A) for one in self.unread.get(stream, ())):
-            row |= {"differs": False, "note": "inconclusive: the other side has unreadable records in this partition"}
+            row["kind"] = ("missing", "extra")[side] if kind in ("compacted", "expired") else kind
+            row |= {"differs": False, "note": "inconclusive: not all of this partition was read on the other side"}
         times = {"first_at": r["earliest"], "last_at": r["latest"]}
         times = {name: ms if ms >= 0 else None for name, ms in times.items()}
         return row | times | {"producer_id": r["producer"] if r["producer"] == r["most"] else None}
@@ -440,7 +457,7 @@ class _Comparing:
         for number, pair in enumerate(self.pairs):
             names = {"topic": pair.first, "other_topic": pair.other}
             if stamps := matched.stamps.get(number):
-                why = "a tool rewrote them" if number in rewritten else "LogAppendTime: the broker sets them"
+                why = "a tool probably rewrote them" if number in rewritten else "LogAppendTime: the broker sets them"
                 yield _row("timestamps", records=stamps, note=why) | names
             if headers := matched.headers.get(number):
                 every = headers == matched.matched[number]
@@ -487,8 +504,8 @@ class _Comparing:
         for one in groups:
             stream = one.pair, one.log[1]
             alignment = matched.alignments[stream]
-            ours = self.sides[A].asked[one.log, one.offset]
-            theirs = self.sides[B].asked[one.other, one.other_offset]
+            ours = self.sides[A].asked[one.pair, one.log, one.offset]
+            theirs = self.sides[B].asked[one.pair, one.other, one.other_offset]
             before, after = alignment.before(ours), alignment.after(ours)
             low = 0 if before is None else before + 1
             kind, records = "group_right", 0

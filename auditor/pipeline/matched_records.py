@@ -43,9 +43,11 @@ _MIDDLE = """SELECT r.* FROM ({side}) r JOIN spans s ON r.pair = s.pair AND r.st
 WHERE r.n >= s.{name}_low AND r.n < s.{name}_behind"""
 _ON = " AND ".join(f"r.{name} = o.{name}" for name in IDENTITY)
 _BY = ", ".join(IDENTITY)
-# Records that the middle of the other side has less often.
-_UNMATCHED = f"""SELECT r.* FROM (
-SELECT m.*, row_number() OVER (PARTITION BY {_BY} ORDER BY n) AS k FROM middle_{{name}} m) r
+# Records that the middle of the other side has less often: the last copies; of a compacted topic the first ones, since
+# its cleaner removes these.
+_UNMATCHED = f"""SELECT r.* FROM (SELECT m.*, row_number() OVER (
+PARTITION BY {", ".join(f"m.{name}" for name in IDENTITY)} ORDER BY CASE WHEN p.compacted THEN -n ELSE n END) AS k
+FROM middle_{{name}} m JOIN pairs p ON m.pair = p.pair) r
 LEFT JOIN (SELECT {_BY}, count(*) AS c FROM middle_{{other}} GROUP BY {_BY}) o ON {_ON} WHERE r.k > coalesce(o.c, 0)"""
 _ONCE = f"""SELECT {_BY}, min(n) AS n, min(header_sum) AS h, min(stamp) AS s
 FROM middle_{{name}} GROUP BY {_BY} HAVING count(*) = 1"""
@@ -66,13 +68,20 @@ ORDER BY pair, a LIMIT {MOST_RANGES}"""
 _OF_R = ", ".join(f"r.{name}" for name in IDENTITY)
 _ELSEWHERE = f"""SELECT {_OF_R}, min(r.n) AS other FROM ({{side}}) r
 JOIN (SELECT DISTINCT {_BY} FROM unmatched_{{name}}) o ON {_ON} GROUP BY {_OF_R}"""
-_LATEST = """SELECT r.pair, r.key_sum, max(r.n) AS latest FROM ({side}) r JOIN (SELECT DISTINCT u.pair, u.key_sum
-FROM unmatched_{name} u JOIN pairs p ON u.pair = p.pair WHERE p.compacted AND u.key_sum <> 0) o
-ON r.pair = o.pair AND r.key_sum = o.key_sum GROUP BY r.pair, r.key_sum"""
+# Of each key of these, the last record on their side, and whether the other side has records of the key. A cleaner
+# explains what is missing of a key if the other side has that last record; or none, and it is a tombstone.
+_LATEST = """SELECT r.pair, r.stream, r.key_sum, max(r.n) AS latest, max_by(r.value_sum, r.n) AS value_sum
+FROM ({side}) r JOIN (SELECT DISTINCT u.pair, u.stream, u.key_sum FROM unmatched_{name} u
+JOIN pairs p ON u.pair = p.pair WHERE p.compacted AND u.key_sum <> 0) o
+ON r.pair = o.pair AND r.stream = o.stream AND r.key_sum = o.key_sum
+GROUP BY r.pair, r.stream, r.key_sum"""
+_SETTLED = """SELECT l.pair, l.stream, l.key_sum FROM latest_{name} l LEFT JOIN latest_of_{name} o
+ON l.pair = o.pair AND l.stream = o.stream AND l.key_sum = o.key_sum
+LEFT JOIN unmatched_{name} u ON l.pair = u.pair AND l.stream = u.stream AND l.latest = u.n
+WHERE u.n IS NULL OR (l.value_sum = 0 AND o.key_sum IS NULL)"""
 _FLAGGED = f"""SELECT u.pair, u.stream, u.n, u.place, u.stamp, u.producer, u.key_sum, u.value_sum, u.ts, o.other,
-coalesce(p.compacted AND u.key_sum <> 0 AND (u.value_sum = 0 OR l.latest > u.n), false) AS superseded
-FROM unmatched_{{name}} u JOIN pairs p ON u.pair = p.pair LEFT JOIN latest_{{name}} l ON u.pair = l.pair
-AND u.key_sum = l.key_sum LEFT JOIN elsewhere_{{name}} o ON {_ON.replace("r.", "u.")}"""
+l.key_sum IS NOT NULL AS superseded FROM unmatched_{{name}} u LEFT JOIN settled_{{name}} l ON u.pair = l.pair
+AND u.stream = l.stream AND u.key_sum = l.key_sum LEFT JOIN elsewhere_{{name}} o ON {_ON.replace("r.", "u.")}"""
 _LONE = """SELECT pair, stream, key_sum, ts, min(n) AS n FROM flagged_{name} WHERE other IS NULL AND NOT superseded
 AND (key_sum <> 0 OR ts <> 0) GROUP BY pair, stream, key_sum, ts HAVING count(*) = 1"""
 _CHANGED = f"""SELECT r.pair, r.stream, r.n AS a, o.n AS b FROM ({_LONE.format(name="a")}) r
@@ -219,6 +228,8 @@ class RecordMatcher:
             self.joins.keep(f"unmatched_{name}", _UNMATCHED.format(name=name, other=other))
             self.joins.keep(f"elsewhere_{name}", _ELSEWHERE.format(name=name, side=theirs))
             self.joins.keep(f"latest_{name}", _LATEST.format(name=name, side=ours))
+            self.joins.keep(f"latest_of_{name}", _LATEST.format(name=name, side=theirs))
+            self.joins.keep(f"settled_{name}", _SETTLED.format(name=name))
             self.joins.keep(f"flagged_{name}", _FLAGGED.format(name=name))
         self.joins.keep("changed", _CHANGED)
         return self._ask(_RANGES.format(name="a", other="b")), self._ask(_RANGES.format(name="b", other="a"))

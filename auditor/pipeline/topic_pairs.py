@@ -42,7 +42,7 @@ def named_pairs(
 
     A name of A means the topic of that name in B (IdentityReplicationPolicy), else the only topic ``SOURCE.NAME`` there
     that A does not have itself (DefaultReplicationPolicy, KIP-382). Errors: :class:`AuditInputError` for a name of
-    ``given`` that no input has, and for several topics that may be meant.
+    ``given`` that no input has, for several topics that may be meant, and for a topic of B in several pairs.
     """
     for first, other in given.items():
         for name, side, topics in ((first, "A", ours), (other, "B", theirs)):
@@ -67,4 +67,10 @@ def named_pairs(
             )
         else:
             lacking.append(topic)
+    several = {other: sorted(first for first, one in pairs if one == other) for _, other in pairs}
+    for other, firsts in several.items():
+        if len(firsts) > 1:
+            raise AuditInputError(
+                f"topic {other} of B would be compared with {' and '.join(firsts)} of A; choose one of them by --topic"
+            )
     return sorted(pairs), lacking

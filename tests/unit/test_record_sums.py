@@ -143,6 +143,7 @@ def test_neighbours_of_a_record() -> None:
     assert [alignment.before(n) for n in (0, 3, 5, 8, 12, 99)] == [None, 2, 4, 4, 21, 24]
     assert [alignment.after(n) for n in (0, 5, 12, 15)] == [0, 20, 22, None]
     assert alignment.reversed().before(22) == 11
+    assert [alignment.match(n) for n in (0, 4, 5, 9, 10, 14, 15)] == [0, 4, None, None, 20, 24, None]
     assert less([(2, 4), (9, 20)], 0, 10) == 6
 
 
@@ -155,5 +156,7 @@ def test_pairs_of_topics() -> None:
         named_pairs(["a"], ["a", "w.a"], {})
     with pytest.raises(AuditInputError, match="no topic x in B"):
         named_pairs(["a"], ["c"], {"a": "x"})
+    with pytest.raises(AuditInputError, match="topic c of B would be compared with a and b of A"):
+        named_pairs(["a", "b"], ["c"], {"a": "c", "b": "c"})
     with pytest.raises(AuditInputError, match="expected A=B"):
         parsed_map(["a"])

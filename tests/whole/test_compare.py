@@ -298,6 +298,109 @@ def test_a_compacted_topic_explains_what_later_records_replace(tmp_path: Path) -
     assert places(done, "missing") == [("missing", 0, 1, 1, None, 0, 1)]
 
 
+def cleaned(records: list[Sent], draw: random.Random) -> list[Sent]:
+    """What a cleaner leaves that went to some record: the last ones of each key, and some tombstones."""
+    end = draw.randrange(len(records) + 1)
+    last = {record.key: n for n, record in enumerate(records[:end])}
+    return [
+        r for n, r in enumerate(records)
+        if n >= end or (last[r.key] == n and (r.value is not None or draw.random() < 0.5))
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_cleaners_that_ran_at_different_moments_are_explained_and_losses_are_not(tmp_path: Path, seed: int) -> None:
+    """A record that is the last of its key in the log is never removed by a cleaner, unless it is a tombstone; nor is a
+    tombstone of a key of which an older record is left."""
+    draw = random.Random(seed)
+    whole = [Sent(b"%d" % draw.randrange(12), None if draw.random() < 0.3 else b"%d" % n, BEGAN + n) for n in range(60)]
+    kept = cleaned(whole, draw)
+
+    def written(name: str, records: list[Sent]) -> Path:
+        made = Directory(tmp_path / name, "t-0", settings="log.cleanup.policy=compact\n")
+        (made.path / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 1\n")
+        made.write("t-0", records, 1)
+        return made.save()
+
+    a, b = written("a", whole), written("b", kept)
+    for one, other in ((a, b), (b, a), (b, written("c", cleaned(whole, draw)))):
+        assert {row["kind"] for row in compared(one, other).rows} <= {"compacted"}
+    last = {record.key: n for n, record in enumerate(whole)}
+    for number, (key, n) in enumerate(draw.sample(sorted(last.items()), 4)):
+        stale = [r for r in kept if r != whole[n] and (r.key != key or whole[n].value is None)]
+        if whole[n] not in kept or (whole[n].value is None and all(r.key != key for r in stale)):
+            continue
+        done = compared(a, written(f"lost-{number}", stale))
+        assert done.differs
+        assert whole[n].time in [row["last_at"] for row in done.rows if row["differs"]]
+
+
+def test_a_late_part_of_a_partition_that_consumers_do_not_get_yet_is_not_called_lost(tmp_path: Path) -> None:
+    a, b = Directory(tmp_path / "a", "t-0"), Directory(tmp_path / "b", "t-0")
+    for side in (a, b):
+        side.write("t-0", sent(*range(30)))
+    a.transaction("t-0", sent(*range(30, 40)), commit=True)
+    header = {"producer_id": 7, "epoch": 0, "sequence": 0, "attributes": 0x10}
+    b.write("t-0", sent(*range(30, 40)), 10, **header)
+    (row,) = compared(a.save(), b.save()).rows
+    assert (row["kind"], row["first_offset"], row["records"]) == ("behind", 30, 10)
+    assert "from offset 30 on" in row["note"]
+
+
+def test_a_batch_whose_length_is_damaged_is_no_all_clear(tmp_path: Path) -> None:
+    """No consumer gets past it, though its records and those behind can be read here."""
+    a, b = one(tmp_path / "a", sent(*ALL)), one(tmp_path / "b", sent(*ALL))
+    file = next((b / "t-0").glob("*.log"))
+    data = bytearray(file.read_bytes())
+    size = 12 + int.from_bytes(data[8:12])
+    data[size + 9] ^= 0x20  # of the second batch, of offsets 3 to 5
+    file.write_bytes(data)
+    done = compared(a, b)
+    assert (done.incomplete, done.differs) == (True, False)
+    (row,) = done.rows
+    assert (row["kind"], row["other_first_offset"], row["other_last_offset"]) == ("unread", 3, 89)
+
+
+@pytest.mark.parametrize(("retention_ms", "kind"), [(60_000, "expired"), (-1, "missing"), (7 * 86_400_000, "missing")])
+def test_retention_explains_only_what_it_can_delete(tmp_path: Path, retention_ms: int, kind: str) -> None:
+    """The records are older than a minute, and younger than a week."""
+    settings = f"log.retention.ms={retention_ms}\n"
+    made = []
+    for name, numbers, start in (("a", ALL, 0), ("b", range(30, 90), 30)):
+        side = Directory(tmp_path / name, "t-0", start=start, settings=settings)
+        for log in side.logs.values():
+            (log.folder.parent / "log-start-offset-checkpoint").write_text("0\n0\n")
+        side.only_partition("t")
+        side.write("t-0", sent(*numbers))
+        side.controller.go_on(BEGAN + 3_600_000)
+        made.append(side.save().parent)  # with the broker's file of settings
+    (row,) = compared(*made).rows
+    assert (row["kind"], row["records"], row["differs"]) == (kind, 30, kind == "missing")
+
+
+def test_a_topic_of_a_without_segment_files_is_inconclusive(tmp_path: Path) -> None:
+    """Whether its directories are there without them, or the metadata alone names it."""
+    a, b = Directory(tmp_path / "a", "t-0", "u-0"), Directory(tmp_path / "b", "t-0", "u-0")
+    a.only_partition("u")
+    for side in (a, b):
+        for folder in ("t-0", "u-0"):
+            side.write(folder, sent(*ALL))
+    path, other = a.save(), b.save()
+    assert compared(path, other).rows == []
+    next((path / "u-0").glob("*.log")).unlink()
+    for _ in range(2):
+        for against in (other, path):
+            done = compared(path, against)
+            assert (done.incomplete, done.records[0]) == (True, 90)
+            assert ("unread", "u") in {(row["kind"], row["topic"]) for row in done.rows}
+        shutil.rmtree(path / "u-0", ignore_errors=True)
+
+
+def test_records_of_old_formats_equal_themselves() -> None:
+    done = compared(corpora.unpack("legacy-0102"), corpora.unpack("legacy-0102"))
+    assert ({row["kind"] for row in done.rows}, done.incomplete) == ({"group_right"}, False)
+
+
 def test_unreadable_records_are_inconclusive(tmp_path: Path) -> None:
     a, b = one(tmp_path / "a", sent(*ALL)), one(tmp_path / "b", sent(*ALL))
     file = next((b / "t-0").glob("*.log"))
@@ -391,6 +494,10 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert cli.main([*words, "--html", str(tmp_path / "page.html")]) == 1
     assert "missing  t-0  0 to 2" in capsys.readouterr().out
     assert "missing: 3 records" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert cli.main([*words, "--html", str(tmp_path / "none" / "page.html")]) == 2
+    assert "none/page.html: No such file or directory; give another FILE" in capsys.readouterr().err
+    assert cli.main(["compare", str(a), str(a), "--master", "inline[1]", "--format", "csv"]) == 0
+    assert capsys.readouterr().out.startswith("kind,differs,records,topic,")
     assert cli.main([*words, "--format", "json"]) == 1
     (row,) = map(json.loads, capsys.readouterr().out.splitlines())
     first = datetime.datetime.fromisoformat(row["first_at"])

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.base.errors import DecodeError, Limits
+from auditor.base.errors import REASONS, DecodeError, Limits
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec import mirror_maker
 from auditor.connectors.codec.batches import BatchColumns
@@ -121,7 +121,7 @@ class RecordSummer:
         words = np.frombuffer(hashlib.blake2b(b"sums", key=key, digest_size=2 * SIZE).digest(), U64)
         self.begin = _BEGIN ^ np.tile(words, 2)
         self.factor = int.from_bytes(hashlib.blake2b(b"order", key=key, digest_size=SIZE).digest()) | 1
-        self.name = hashlib.blake2b(b"name", key=key, digest_size=SIZE).hexdigest()
+        self.name = hashlib.blake2b(b"SipHash-2-4", key=key, digest_size=SIZE).hexdigest()
 
     def sums(self, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         """Return the sum (uint64) of each ``data[start:start + size]``; of a size of -1 it is 0."""
@@ -211,7 +211,9 @@ class UnreadRecords(NamedTuple):
 
 
 CRC, UNPARSED = "CRC mismatch", "records that do not parse"
-LACKING = "a copy without sums under this key: make it with auditor copy --records --sum-key FILE"
+LACKING = "a copy without records: make it with auditor copy --records --sum-key FILE (remote segments get no sums)"
+OTHER_KEY = "a copy with sums under another key, or with records without sums: give its key by --sum-key FILE"
+OLD_FORMAT = "copies have no sums of message formats 0 and 1: compare the log directories"
 
 
 def summed_records(
@@ -249,7 +251,7 @@ def _lost_in(error: DecodeError, rows: np.ndarray, reached: int, behind: int) ->
     place = int(np.searchsorted(rows[:, walking.POSITION], error.position))
     first = int(rows[place - 1, walking.LAST_OFFSET]) + 1 if place else reached
     last = int(rows[place, walking.BASE_OFFSET]) - 1 if place < len(rows) else behind - 1
-    return UnreadRecords(first, max(first, last), f"{error.file}: {error.reason}")
+    return UnreadRecords(first, max(first, last), f"{error.file}: {REASONS.get(error.reason, error.reason)}")
 
 
 def _of_chunk(
@@ -271,9 +273,10 @@ def _of_chunk(
     places = np.flatnonzero(chosen)
     wrong = rows[places, walking.FLAWS] & walking.FLAW_CRC != 0
     short = np.array([len(raw[n]) <= walking.HEADER for n in places.tolist()] if raw else [True] * len(places), bool)
+    short &= copied | (rows[places, walking.MAGIC] == 2)
     for n in places[wrong | short].tolist():
-        reason = CRC if rows[n, walking.FLAWS] & walking.FLAW_CRC else LACKING
-        yield UnreadRecords(int(first[n]), int(last[n]), reason)
+        lacking = LACKING if rows[n, walking.MAGIC] == 2 else OLD_FORMAT
+        yield UnreadRecords(int(first[n]), int(last[n]), CRC if rows[n, walking.FLAWS] & walking.FLAW_CRC else lacking)
     places = places[~(wrong | short)]
     some = walking.columns_of(rows[places])
     if copied:
@@ -296,7 +299,7 @@ def _from_copy(
 ) -> Iterator[SummedRecords | UnreadRecords]:
     for n, stored in enumerate(raw):
         if (columns := _of_copy(stored, name)) is None:
-            yield UnreadRecords(int(some.base_offset[n]), int(some.last_offset[n]), LACKING)
+            yield UnreadRecords(int(some.base_offset[n]), int(some.last_offset[n]), OTHER_KEY)
             continue
         kept = columns[(columns[:, 0] >= span[0]) & (columns[:, 0] < span[1])].astype(np.int64)
         producer = np.full(len(kept), some.producer_id[n])
