@@ -101,7 +101,7 @@ def test_a_search_without_a_hit_offers_what_is_near(pages: dict[str, Path], visi
     near.get_by_role("button", name="bank-stray: 1", exact=True).click()
     count.get_by_text("1 of 4 shown", exact=True).wait_for()
     page.locator("input[data-severity=critical]").uncheck()
-    near.get_by_role("button", name="1 of a severity that is not ticked").click()
+    near.get_by_role("button", name="1 with other severities").click()
     count.get_by_text("1 of 4 shown", exact=True).wait_for()
     assert page.locator("input[data-severity=critical]").is_checked()
     page.locator("#filter").fill("quite something else: 0x7f")
@@ -132,15 +132,15 @@ def test_a_cause_opens_and_the_search_finds_what_has_no_row(visit: Visit, tmp_pa
     opened = visit(path)
     page = opened.page
     causes = page.locator("#findings details.cause")
-    assert [text.split(" ", 2)[:2] for text in causes.locator("summary .id").all_text_contents()] == [
-        ["producer", str(4000 + n)] for n in range(4)
+    assert [text.split(" ", 3)[:3] for text in causes.locator("summary .id").all_text_contents()] == [
+        ["producer", "id", str(4000 + n)] for n in range(4)
     ]
     causes.first.locator("summary").first.click()
     assert causes.first.get_by_text("t-0", exact=True).is_visible()
     page.locator("#filter").fill("t-997")
     page.locator("#filter-count").get_by_text("0 of 1,000 shown, 1 more below").wait_for()
     assert page.locator("#elsewhere tbody td").all_inner_texts() == [
-        "critical", "hanging-transaction", "t-997", "producer 4001", "0" * 12
+        "critical", "hanging-transaction", "t-997", "producer id 4001", "0" * 12
     ]  # fmt: skip
     page.locator("#filter").fill("t-0")
     page.locator("#filter-count").get_by_text("1 of 1,000 shown", exact=True).wait_for()
