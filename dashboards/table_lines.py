@@ -198,11 +198,20 @@ def _between(least: int | None, most: int | None) -> str:
 IMPACT_SHOWN = 100  # ranges
 
 
-def impact_lines(rows: Sequence[Values], every: bool) -> Iterator[str]:
-    """Yield the sums by outcome, and one line per range: the first ones, or, with ``every``, all."""
+def impact_lines(rows: Sequence[Values], every: bool, unlisted: int = 0) -> Iterator[str]:
+    """Yield the sums by outcome, and one line per range: the first ones, or, with ``every``, all.
+
+    ``unlisted``: number of findings whose records may be lost too, without a row.
+    """
     shown = rows if every else rows[:IMPACT_SHOWN]
     functions = {"offsets": _offsets, "producer": _impacted_producer, "note": impact_note}
-    return _lines("impact.txt.j2", rows=rows, shown=shown, counts=impact_counts(rows), **functions)
+    note = unlisted_note(unlisted) if unlisted else ""
+    return _lines("impact.txt.j2", rows=rows, shown=shown, counts=impact_counts(rows), unlisted=note, **functions)
+
+
+def unlisted_note(count: int) -> str:
+    """Return the line about findings without a row."""
+    return f"{plural(count, 'finding')} without a row: records may be lost or unreadable"
 
 
 def impact_counts(rows: Iterable[Values]) -> dict[str, dict[str, int]]:
@@ -395,11 +404,13 @@ def _left(row: Values) -> str:
 
 
 class ImpactCard(NamedTuple):
-    """Sums by outcome and the first ranges. ``more``: how many are not among these."""
+    """Sums by outcome and the first ranges. ``more``: how many are not among these; ``unlisted``: about findings
+    without a range."""
 
     counts: dict[str, dict[str, int]]
     lines: list[PartitionLine]
     more: int
+    unlisted: str
 
 
 def impact_card(section: Values | None) -> ImpactCard:
@@ -413,7 +424,8 @@ def impact_card(section: Values | None) -> ImpactCard:
         )
         for row in rows[:MAX_ROWS]
     ]
-    return ImpactCard(section.get("outcomes") or {}, lines, section.get("left_out", 0) + len(rows) - len(lines))
+    more, unlisted = section.get("left_out", 0) + len(rows) - len(lines), section.get("unlisted", 0)
+    return ImpactCard(section.get("outcomes") or {}, lines, more, unlisted_note(unlisted) if unlisted else "")
 
 
 # ``auditor rehearse``, and its section of the page.
