@@ -432,6 +432,23 @@ def impact_card(section: Values | None) -> ImpactCard:
 
 
 REHEARSAL_SHOWN = 50  # risks of a broker
+# What is counted under each risk above info; without a noun: of the broker itself.
+RISK_WORDS = {
+    "start_fails": ("reason", "why it does not start again"),
+    "quorum_lost": ("", "no majority of controllers left"),
+    "offline": ("partition", "without a leader"),
+    "marker_skipped": ("marker", "that may be skipped (KAFKA-20734)"),
+    "unclean_election": ("unclean election", ""),
+    "below_min_isr": ("partition", "below min.insync.replicas"),
+    "coordinator_offline": ("client", "without a coordinator (transactional ids, groups)"),
+    "transaction_waits": ("transaction", "that cannot end"),
+    "start_loses": ("partition", "that its start drops"),
+    "recovery_cuts": ("log", "that recovery truncates"),
+    "one_copy": ("partition", "with one in-sync replica left"),
+    "one_rack": ("partition", "with in-sync replicas in one rack only"),
+    "already_offline": ("partition", "without a leader already"),
+    "not_running": ("", "fenced or shutting down already"),
+}
 
 
 def rehearsal_lines(row: Values, every: bool) -> Iterator[str]:
@@ -447,12 +464,17 @@ def _matters(risk: Values) -> bool:
     return risk["severity"] != "info" or risk["risk"] == "unknown"
 
 
+def _risk(risk: str, count: int) -> str:
+    noun, what = RISK_WORDS.get(risk, ("risk", risk.replace("_", " ")))
+    return f"{plural(count, noun) if noun else ''} {what}".strip()
+
+
 def rehearsal_card(section: Values | None) -> list[PartitionLine]:
     """Return a line per broker and way to stop that has risks; ``section``: the summary's ``rehearsal``."""
     return [
         PartitionLine(
             f"Broker {row['broker_id']} {'killed' if row['how'] == 'kill' else 'stopped'}",
-            "; ".join(f"{risk.replace('_', ' ')}: {number(count)}" for risk, count in row["risks"].items()),
+            "; ".join(_risk(*counted) for counted in row["risks"].items()),
         )
         for row in (section or {}).get("brokers", ())
         if row["risks"]
