@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import json
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -123,7 +124,7 @@ def run(args: argparse.Namespace) -> int:
     elif args.format == "csv":
         out.writelines(output_formats.csv_lines(rows.schema.names, chosen))
     else:
-        shown = {
+        shown: dict[str, Callable[[list[Fields], bool], Iterator[str]]] = {
             "lag": table_lines.lag_lines,
             "space": table_lines.space_lines,
             "cleaner": table_lines.cleaner_lines,

@@ -296,10 +296,8 @@ def _impact(audit: Audit) -> Fields:
     unsuppressed = {f.fingerprint for f in audit.open_findings}
     rows = [row for row in audit.impact if row["finding"] in unsuppressed]
     shown = [row | {name: iso(row.get(name)) for name in ("first_at", "last_at")} for row in rows[:IMPACT_SHOWN]]
-    unlisted = len(without_rows(audit.open_findings, rows))
-    return {
-        "outcomes": impact_counts(rows), "rows": shown, "left_out": len(rows) - len(shown), "unlisted": unlisted,
-    }  # fmt: skip
+    counts = {"left_out": len(rows) - len(shown), "unlisted": len(without_rows(audit.open_findings, rows))}
+    return {"outcomes": impact_counts(rows), "rows": shown, **counts}
 
 
 def verdict_row(audit: Audit, decided: answers.RunVerdict) -> Fields:
