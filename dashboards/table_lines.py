@@ -198,11 +198,20 @@ def _between(least: int | None, most: int | None) -> str:
 IMPACT_SHOWN = 100  # ranges
 
 
-def impact_lines(rows: Sequence[Values], every: bool) -> Iterator[str]:
-    """Yield the sums by outcome, and one line per range: the first ones, or, with ``every``, all."""
+def impact_lines(rows: Sequence[Values], every: bool, unlisted: int = 0) -> Iterator[str]:
+    """Yield the sums by outcome, and one line per range: the first ones, or, with ``every``, all.
+
+    ``unlisted``: number of findings whose records may be lost too, without a row.
+    """
     shown = rows if every else rows[:IMPACT_SHOWN]
     functions = {"offsets": _offsets, "producer": _impacted_producer, "note": impact_note}
-    return _lines("impact.txt.j2", rows=rows, shown=shown, counts=impact_counts(rows), **functions)
+    note = unlisted_note(unlisted) if unlisted else ""
+    return _lines("impact.txt.j2", rows=rows, shown=shown, counts=impact_counts(rows), unlisted=note, **functions)
+
+
+def unlisted_note(count: int) -> str:
+    """Return the line about findings without a row."""
+    return f"{plural(count, 'finding')} without a row: records may be lost or unreadable"
 
 
 def impact_counts(rows: Iterable[Values]) -> dict[str, dict[str, int]]:
@@ -404,11 +413,13 @@ def _left(row: Values) -> str:
 
 
 class ImpactCard(NamedTuple):
-    """Sums by outcome and the first ranges. ``more``: how many are not among these."""
+    """Sums by outcome and the first ranges. ``more``: how many are not among these; ``unlisted``: about findings
+    without a range."""
 
     counts: dict[str, dict[str, int]]
     lines: list[PartitionLine]
     more: int
+    unlisted: str
 
 
 def impact_card(section: Values | None) -> ImpactCard:
@@ -422,13 +433,31 @@ def impact_card(section: Values | None) -> ImpactCard:
         )
         for row in rows[:MAX_ROWS]
     ]
-    return ImpactCard(section.get("outcomes") or {}, lines, section.get("left_out", 0) + len(rows) - len(lines))
+    more, unlisted = section.get("left_out", 0) + len(rows) - len(lines), section.get("unlisted", 0)
+    return ImpactCard(section.get("outcomes") or {}, lines, more, unlisted_note(unlisted) if unlisted else "")
 
 
 # ``auditor rehearse``, and its section of the page.
 
 
 REHEARSAL_SHOWN = 50  # risks of a broker
+# What is counted under each risk above info; without a noun: of the broker itself.
+RISK_WORDS = {
+    "start_fails": ("reason", "why it does not start again"),
+    "quorum_lost": ("", "no majority of controllers left"),
+    "offline": ("partition", "without a leader"),
+    "marker_skipped": ("marker", "that may be skipped (KAFKA-20734)"),
+    "unclean_election": ("unclean election", ""),
+    "below_min_isr": ("partition", "below min.insync.replicas"),
+    "coordinator_offline": ("client", "without a coordinator (transactional ids, groups)"),
+    "transaction_waits": ("transaction", "that cannot end"),
+    "start_loses": ("partition", "that its start drops"),
+    "recovery_cuts": ("log", "that recovery truncates"),
+    "one_copy": ("partition", "with one in-sync replica left"),
+    "one_rack": ("partition", "with in-sync replicas in one rack only"),
+    "already_offline": ("partition", "without a leader already"),
+    "not_running": ("", "fenced or shutting down already"),
+}
 
 
 def rehearsal_lines(row: Values, every: bool) -> Iterator[str]:
@@ -444,12 +473,17 @@ def _matters(risk: Values) -> bool:
     return risk["severity"] != "info" or risk["risk"] == "unknown"
 
 
+def _risk(risk: str, count: int) -> str:
+    noun, what = RISK_WORDS.get(risk, ("risk", risk.replace("_", " ")))
+    return f"{plural(count, noun) if noun else ''} {what}".strip()
+
+
 def rehearsal_card(section: Values | None) -> list[PartitionLine]:
     """Return a line per broker and way to stop that has risks; ``section``: the summary's ``rehearsal``."""
     return [
         PartitionLine(
             f"Broker {row['broker_id']} {'killed' if row['how'] == 'kill' else 'stopped'}",
-            "; ".join(f"{risk.replace('_', ' ')}: {number(count)}" for risk, count in row["risks"].items()),
+            "; ".join(_risk(*counted) for counted in row["risks"].items()),
         )
         for row in (section or {}).get("brokers", ())
         if row["risks"]

@@ -26,6 +26,8 @@ Finding = Values
 
 SEVERITIES = ("critical", "error", "warning", "info")
 GRAVE = ("critical", "error")
+TIMES = ("last_timestamp_ms", "begins_ms")  # of the evidence, since the epoch: all others in ms are durations
+YEAR_10000_MS = 253_402_300_800_000
 # The values of auditor.rules.seen.view.
 OUTCOMES = (
     "blocked", "lost", "hidden", "exposed", "duplicated", "reordered", "unreadable", "refused", "at_risk", "none",
@@ -100,7 +102,11 @@ def moment(iso: str, as_of: str) -> str:
 
 
 def fact(name: str, content: object) -> str:
-    """Return a fact of the evidence on one line, structures in words; names that end in ``_ms`` also as a duration."""
+    """Return a fact of the evidence on one line, structures in words; names that end in ``_ms`` also as a duration, or
+    as the time that they are."""
+    if name in TIMES and isinstance(content, int) and 0 <= content < YEAR_10000_MS:
+        time = datetime.datetime.fromtimestamp(content // 1000, datetime.UTC)
+        return f"{content} ({instant(time.isoformat())})"
     if name.endswith("_ms") and isinstance(content, int) and not isinstance(content, bool) and abs(content) >= 1000:
         return f"{content} ({duration(content)})"
     text = value(content)

@@ -832,12 +832,16 @@ def _markers(log: LogView) -> Iterator[Step]:
 def readers(log: LogView) -> list[Fields]:
     """List the groups of this ``__consumer_offsets`` partition by the topics they have offsets in.
 
-    ``groups`` are at most :data:`SHOWN` names, ``more`` counts the rest. Whether a group reads committed records only
-    is a consumer setting, which no broker stores.
+    ``groups`` are at most :data:`SHOWN` names, ``more`` counts the rest. The topic is empty for groups that have
+    records and no offsets, which may be deleted ones. Whether a group reads committed records only is a consumer
+    setting, which no broker stores.
     """
+    if log.topic != CONSUMER_OFFSETS:
+        return []
     by_topic: dict[str, set[str]] = {}
     for topic, group in watched(log).in_force.topics_of_groups():
         by_topic.setdefault(topic, set()).add(group)
+    by_topic[""] = {*watched(log).groups}.difference(*by_topic.values())
     return [
         {
             "topic": topic,

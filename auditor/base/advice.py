@@ -269,7 +269,7 @@ def _conditions(advice: Values) -> Iterator[Piece]:
             yield "text", _sentence(f"{before} {item['expect']}")
 
 
-CONFIRMED_BY_CHECKS = (Verdict.WAIT, Verdict.DO_NOT_ABORT, Verdict.COMMIT_IT, Verdict.NOTIFY_OWNER, Verdict.NONE)
+CONFIRMED_BY_CHECKS = (Verdict.WAIT, Verdict.DO_NOT_ABORT, Verdict.NOTIFY_OWNER, Verdict.NONE)
 
 
 def _steps(advice: Values) -> Iterator[Piece]:

@@ -79,10 +79,16 @@ def run(args: argparse.Namespace) -> int:
     row = printing.finding_by_fingerprint(results.findings, str(args.fingerprint))
     asked, command = commit_marker.committed_open(row, results.summary), commit_marker.abort_command(row)
     if asked is None or command is not None:
-        refusal = f"Refused: {row['kind']} is not a transaction that was completed as COMMIT without its marker.\n"
+        why = "it is not about a committed transaction without its marker"
+        if command is not None:
+            why = "its transaction was not committed"
+        refusal = f"Refused: finding {short_fingerprint(row)} ({row['kind']}): {why}.\n"
         if command is not None:
             refusal += f"Kafka's own tool ends it as ABORT, if the finding's conditions hold:\n  {visible(command)}\n"
         utf8_stdout().write(f"{refusal}For its steps run: auditor explain {short_fingerprint(row)} --out DIR\n")
+        return REFUSED
+    if args.write and (refused := _refused_at_once(args, asked)) is not None:
+        utf8_stdout().write(f"Refused: {refused}. Nothing was sent.\n")
         return REFUSED
     require("kafka")
     from auditor.connectors.live.live_cluster import Budget
@@ -90,6 +96,15 @@ def run(args: argparse.Namespace) -> int:
 
     with MarkerCluster(args.bootstrap_server, live.connection(args)) as cluster:
         return Finishing(args, row, asked, cluster, Budget(args.max_bytes, args.max_rate)).run()
+
+
+def _refused_at_once(args: argparse.Namespace, asked: CommittedOpen) -> str | None:
+    # Why the options of ``--write`` are refused before anything is asked; None if they are not.
+    if not sys.stdin.isatty() and (args.confirm is None or not args.application_stopped):
+        raise AuditInputError("--write needs --confirm PARTITION and --application-stopped without a terminal")
+    if args.journal is not None and args.journal.exists():
+        raise AuditInputError(f"journal {args.journal} exists; give a new --journal FILE")
+    return None if args.confirm in (None, asked.name) else f"{args.confirm!r} is not {visible(asked.name)}"
 
 
 class Finishing:
@@ -135,8 +150,6 @@ class Finishing:
                    ("stopped" if self.args.application_stopped else None, "Is the application of "
                     f"{visible(self.asked.transactional_id)} stopped? Type stopped", "stopped"))  # fmt: skip
         for given, question, expected in answers:
-            if given is None and not sys.stdin.isatty():
-                raise AuditInputError("--write needs --confirm PARTITION and --application-stopped without a terminal")
             if given is None:
                 self.out.write(f"{question}: ")
                 self.out.flush()

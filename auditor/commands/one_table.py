@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import json
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +28,8 @@ HELP = {
     "lag": "consumer lag in records, without markers, aborted records and compacted offsets",
     "space": "why each segment is retained, by which setting, and when it is deleted",
     "cleaner": "status of the log cleaner per compacted log: dirty ratio, and what holds it back",
-    "impact": "list the records that are lost, hidden, exposed or duplicated; exit code 1 if there are any",
+    "impact": "list the records that are lost, hidden, exposed or duplicated; exit code 1 if there are any, 3 if "
+    "the list may be incomplete",
 }
 EXAMPLES = {
     "lag": (
@@ -85,10 +88,11 @@ def _add_options(p: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the rows of ``args.table`` and return the exit code: 0, or 3 if part of the input was unreadable.
 
-    For ``impact`` also 1: if there are rows.
+    For ``impact`` also 1: if there are rows; and 3 if findings say that more records may be lost.
     """
     from auditor.commands.rowtext import json_lines
     from auditor.dashboards import output_formats, table_lines
+    from auditor.pipeline.impact_table import without_rows
     from auditor.pipeline.whole_audit import Audit
 
     out = utf8_stdout()
@@ -102,6 +106,8 @@ def run(args: argparse.Namespace) -> int:
         status = 3 if audit.incomplete() else 0
         running.warn_of_empty(audit)
         asked = [row for row in map(json.loads, texts) if options.scope.names(row["topic"], row["partition"])]
+        scoped = [f for f in audit.findings if f.topic is None or options.scope.names(f.topic, f.partition)]
+        unlisted = len(without_rows(scoped, asked)) if args.table == "impact" else 0
         if file := getattr(args, "include_payload", None):
             from auditor.pipeline.impact_payload import payload_lines
 
@@ -111,21 +117,23 @@ def run(args: argparse.Namespace) -> int:
     if groups := getattr(args, "group", []):
         asked = [row for row in asked if any(fnmatch.fnmatchcase(row["group_id"], glob) for glob in groups)]
     chosen = asked if args.table == "impact" else sorted(asked, key=_place)  # which is sorted by outcome
-    if args.table == "impact" and chosen:
-        status = status or 1
+    if args.table == "impact" and (chosen or unlisted):
+        status = status or (3 if unlisted else 1)
     if args.format == "json":
         out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in chosen)
     elif args.format == "csv":
         out.writelines(output_formats.csv_lines(rows.schema.names, chosen))
     else:
-        shown = {
+        shown: dict[str, Callable[[list[Fields], bool], Iterator[str]]] = {
             "lag": table_lines.lag_lines,
             "space": table_lines.space_lines,
             "cleaner": table_lines.cleaner_lines,
-            "impact": table_lines.impact_lines,
+            "impact": partial(table_lines.impact_lines, unlisted=unlisted),
         }
         out.writelines(shown[args.table](chosen, args.all))
     out.flush()
+    if unlisted and args.format != "table":
+        running.warn([f"{table_lines.unlisted_note(unlisted)}. Run: auditor audit PATH"])
     return status
 
 

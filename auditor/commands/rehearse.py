@@ -11,13 +11,14 @@ from pathlib import Path
 from auditor import running
 from auditor.base.at_rest import Fields
 from auditor.base.errors import AuditInputError, require
-from auditor.base.words import SEVERITIES, duration
+from auditor.base.words import SEVERITIES, duration, few
 from auditor.commands import live
 from auditor.commands.arguments import add_remote, examples, utf8_stdout
 from auditor.commands.dashboard import period
 from auditor.model.policies import Version, parsed
 from auditor.model.rehearsal import KILL, STOP, ClusterState, Risk, rehearse, rolling_order, waits
 from auditor.pipeline.options import LEVELS, AuditOptions
+from auditor.pipeline.rehearsal_table import NOT_WHOLE
 from auditor.rules.seen.view import iso
 
 LIVE_AGE_MS, FILES_AGE_MS = 120_000, 600_000
@@ -76,9 +77,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     if bool(args.paths) == (args.bootstrap_server is not None):
-        raise AuditInputError("missing input: give a PATH or --bootstrap-server H:P")
+        wrong = "PATH and --bootstrap-server are both given" if args.paths else "missing input"
+        raise AuditInputError(f"{wrong}: give a PATH or --bootstrap-server H:P")
     if (args.stop is None) != args.rolling:
-        raise AuditInputError("give --stop BROKER, or --rolling for an order of all brokers")
+        wrong = "--stop and --rolling are both given" if args.rolling else "missing broker"
+        raise AuditInputError(f"{wrong}: give --stop BROKER, or --rolling for an order of all brokers")
     release = None if args.start in (None, SAME) else parsed(args.start)
     if release is None and args.start not in (None, SAME):
         raise AuditInputError(f"invalid --start {args.start!r}: expected a release such as 4.3 (after all PATHs)")
@@ -113,7 +116,8 @@ def _files(args: argparse.Namespace) -> tuple[States, bool, float | None]:
         seconds = audit.timings.get("read and replay", 0.0)
         size = sum(log_dir.size for log_dir in audit.inventory.log_dirs)
         audit.close()
-        return states, audit.incomplete(), size / seconds if seconds > 0 else None
+        unread = audit.incomplete() or any(NOT_WHOLE in state.unknown for state in states.values())
+        return states, unread, size / seconds if seconds > 0 else None
 
 
 def _live(args: argparse.Namespace) -> tuple[States, bool, None]:
@@ -140,7 +144,8 @@ def _only(states: States, broker: int | None) -> tuple[str | None, ClusterState]
             "the input shows no broker: give log directories, with __cluster_metadata if they have it"
         )
     if broker is not None and broker not in known:
-        raise AuditInputError(f"invalid --stop {broker}: expected one of {', '.join(map(str, known))}")
+        which = "brokers" if len(known) > 1 else "only broker"
+        raise AuditInputError(f"invalid --stop {broker}: the input has {which} {few(known)}")
     return cluster_id, state
 
 
@@ -161,9 +166,10 @@ class Rehearsal:
     def _risks(self, broker: int) -> list[Risk]:
         risks = rehearse(self.state, broker, self.how, self.release)
         if self.is_old:
-            age = "of unknown age" if self.age is None else f"{duration(self.age)} old"
-            says = f"the input is {age}, more than {duration(self.max_age)}: it does not show the cluster as it is"
-            risks.append(Risk("input_too_old", says, known=False, severity="error"))
+            age = f"is {duration(self.age or 0)} old, more than {duration(self.max_age)}"
+            age = "has no time" if self.age is None else age
+            says = f"the input {age}: it does not show the cluster as it is"
+            risks.append(Risk("input_too_old", says, severity="error"))
         if self.args.start is not None and broker not in self.state.starts:
             says = f"whether broker {broker} would start again is unknown: its files are not in the input"
             risks.append(Risk("unknown", says, known=False, severity="error"))

@@ -301,17 +301,16 @@ class _Stop:
             yield risk._replace(says=says, lasts_ms=self.gap)
 
     def _controllers(self) -> Iterator[Risk]:
-        if self.broker == self.state.controller:
-            yield Risk("controller_moves", f"broker {self.broker} is the active controller: another one is elected")
-        voters = self.state.voters
-        if self.broker not in voters:
-            return
+        voters = self.state.voters if self.broker in self.state.voters else ()
         majority, lost = len(voters) // 2 + 1, {self.broker, *self.state.lost_voters} & set(voters)
         left = len(voters) - len(lost)
-        if left < majority:
+        if voters and left < majority:
             says = f"no controller can be elected: {left} of {len(voters)} voters are left, and {majority} are needed"
             yield Risk("quorum_lost", says)
-        elif left == majority:
+            return
+        if self.broker == self.state.controller:
+            yield Risk("controller_moves", f"broker {self.broker} is the active controller: another one is elected")
+        if voters and left == majority:
             says = f"{left} of {len(voters)} voters are left, of which none may fail"
             yield Risk("quorum_margin", says)
 

@@ -109,8 +109,10 @@ def finding_by_fingerprint(rows: Iterable[Values], name: str) -> Values:
     ``rows`` have the contract's fields and ``fingerprint``. Errors: :class:`AuditInputError` for none or several.
     """
     wanted = name.lower()
+    if not wanted:
+        raise AuditInputError("missing finding ID; the audit prints the IDs")
     matches = {row["fingerprint"]: row for row in reversed(list(rows)) if row["fingerprint"].startswith(wanted)}
-    if len(matches) != 1 or not wanted:
+    if len(matches) != 1:
         many = f"{len(matches)} findings have" if matches else "no finding has"
         raise AuditInputError(f"{many} an ID that starts with {wanted!r}; the audit prints the IDs")
     (row,) = matches.values()

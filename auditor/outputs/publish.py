@@ -35,6 +35,7 @@ from auditor.outputs.delivery import SUMMARY, WHAT_IF
 from auditor.outputs.runs import LOG, Shelf
 from auditor.pipeline import cluster_context, rehearsal_table
 from auditor.pipeline import summary as pipeline_summary
+from auditor.pipeline.impact_table import without_rows
 from auditor.pipeline.runner import LogTotals
 from auditor.pipeline.what_if_audit import WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
@@ -295,7 +296,8 @@ def _impact(audit: Audit) -> Fields:
     unsuppressed = {f.fingerprint for f in audit.open_findings}
     rows = [row for row in audit.impact if row["finding"] in unsuppressed]
     shown = [row | {name: iso(row.get(name)) for name in ("first_at", "last_at")} for row in rows[:IMPACT_SHOWN]]
-    return {"outcomes": impact_counts(rows), "rows": shown, "left_out": len(rows) - len(shown)}
+    counts = {"left_out": len(rows) - len(shown), "unlisted": len(without_rows(audit.open_findings, rows))}
+    return {"outcomes": impact_counts(rows), "rows": shown, **counts}
 
 
 def verdict_row(audit: Audit, decided: answers.RunVerdict) -> Fields:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.base.at_rest import Fields
+from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import SEQUENCES, DecodeError
 from auditor.base.evidence_keys import Evidence, SequenceEvidence, read
 from auditor.connectors.codec import batches as walking
@@ -91,6 +91,7 @@ class ImpactedRange(NamedTuple):
 
 
 AskedLog = tuple[str, str, int]  # join key, topic and partition
+UNLISTED = (*IMPACTS, "at_risk", "unreadable")  # outcomes of findings that :func:`without_rows` returns
 _RecordSource = tuple[str, int, str | None, int | None, str | None]  # log, log directory, producer and transactional id
 
 
@@ -118,6 +119,28 @@ def ranges_by_log(findings: Iterable[Finding], clusters: Mapping[str, str]) -> d
             named = ImpactedRange(span[0], span[1], span[2] if len(span) > 2 else of_data, row)
             by_log[clusters.get(log_dir or "", ""), topic, partition].append(named)
     return dict(by_log)
+
+
+def without_rows(findings: Iterable[Finding], rows: Iterable[Values]) -> list[Finding]:
+    """Return the findings whose records are or may be lost, or are unreadable, and that no row is about."""
+    by_log, listed = defaultdict[tuple[str | None, int | None], list[Values]](list), set[str]()
+    for row in rows:
+        by_log[row["topic"], row["partition"]].append(row)
+        listed.add(row["finding"])
+    return [
+        f
+        for f in findings
+        if f.outcome in UNLISTED
+        and f.fingerprint not in listed
+        and not any(_is_in(row, f) for row in by_log.get((f.topic, f.partition), ()))
+    ]
+
+
+def _is_in(row: Values, f: Finding) -> bool:
+    first, last = row.get("first_offset"), row.get("last_offset")
+    if row["outcome"] not in (LOST, f.outcome) or first is None or last is None or f.offset is None:
+        return False
+    return bool(first <= f.offset <= last)
 
 
 def _overlaps(span: list[int], others: Iterable[list[int]]) -> bool:

@@ -67,6 +67,7 @@ NO_GROUPS = "the input has no __consumer_offsets: groups are unknown"
 CUT = ("topic", "partition", "offset", "records")
 DEFAULTS = "min.insync.replicas of some topics is unknown without server.properties: 1 stands in for it"
 MORE_GROUPS = "not all groups are listed"
+WITHOUT_OFFSETS = "groups without committed offsets are not listed: the input does not show whether they still exist"
 
 
 def rows_of(states: Mapping[str | None, ClusterState]) -> list[Fields]:
@@ -138,14 +139,16 @@ def state_by_files(
     history = None if cluster is None else cluster.coordinator
     state = ClusterState(
         transactions=None if history is None else _unfinished(history),
-        groups=sorted({group for row in readers for group in row["groups"]}) if readers else None,
+        groups=sorted({group for row in readers if row["topic"] for group in row["groups"]}) if readers else None,
         starts=dict(_starts(log_dirs, recoveries, {} if cluster is None else cluster.next_release)),
         time=settings.newest_time if cluster is None or settings.newest_time >= 0 else cluster.newest_time,
     )
-    return _by_metadata(state, settings, any(row["more"] for row in readers))
+    bare = any(row["groups"] for row in readers if not row["topic"])
+    more = any(row["more"] for row in readers if row["topic"])
+    return _by_metadata(state, settings, [MORE_GROUPS] * more + [WITHOUT_OFFSETS] * bare)
 
 
-def _by_metadata(state: ClusterState, settings: ClusterSettings, more_groups: bool) -> ClusterState:
+def _by_metadata(state: ClusterState, settings: ClusterSettings, of_groups: list[str]) -> ClusterState:
     metadata = settings.metadata
     if metadata is None:
         brokers = {number: RehearsedBroker() for number in state.starts}
@@ -161,7 +164,7 @@ def _by_metadata(state: ClusterState, settings: ClusterSettings, more_groups: bo
     unknown = [] if settings.whole else [NOT_WHOLE]
     unknown += [NO_COORDINATOR] if TRANSACTION_STATE in topics and state.transactions is None else []
     unknown += [NO_GROUPS] if rehearsal.CONSUMER_OFFSETS in topics and state.groups is None else []
-    unknown += [MORE_GROUPS] if more_groups else []
+    unknown += of_groups
     unknown += [DEFAULTS] if default else []
     name, usual = SESSION_MS[True]
     sessions = [setting_number(settings.topic_setting("", name, b)) for b in (None, *metadata.brokers)]

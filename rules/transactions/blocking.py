@@ -14,7 +14,7 @@ from auditor.base.words import NO_TIMEOUT_MS, few, plural
 from auditor.evidence.cluster_clocks import at_least_ms, is_after
 from auditor.evidence.horizons import may_lack_since
 from auditor.facts.coordinator_history import COMMIT, TransactionWindow
-from auditor.facts.coordinator_log import StateRecord
+from auditor.facts.coordinator_log import EMPTY, StateRecord
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.transaction_states import PREPARED
 from auditor.rules.lib import repairs
@@ -94,7 +94,7 @@ def _advise(log: LogView, t: Transaction) -> Advice:
         if unsure is None and decision_may_be_lost(log, t.row, window.prepare):
             unsure = DAMAGED
         if unsure is None or (_is_also_open(t) and unsure != DAMAGED):
-            return _restore(log, t, commit, finishes=unmarked(log, t, window).get("unmarked_transactions") == 1)
+            return _restore(log, t, commit, window)
         return _marker_unseen(log, t, unsure)
     mixed = not gone and any(_may_hold_part(log, window, t) for window in _commits_missing(log, t))
     if mixed and _is_also_open(t):
@@ -236,8 +236,19 @@ def _commit_elsewhere(log: LogView, t: Transaction) -> MissingCommit | None:
     return MissingCommit(*(int(rows[0][name]) for name in ("producer_id", "marker_epoch", "coordinator_epoch")))
 
 
-def _restore(log: LogView, t: Transaction, commit: MissingCommit, *, finishes: bool = False) -> Advice:
-    # ``finishes``: its coordinator completed it, and it alone has no marker here.
+def _keeps_finish_out(log: LogView, t: Transaction, window: TransactionWindow) -> str | None:
+    # Why ``auditor finish`` would refuse, as far as the input shows it; None where nothing is known against it.
+    history, complete = log.cluster.coordinator, window.complete
+    if history is None or complete is None or unmarked(log, t, window).get("unmarked_transactions") != 1:
+        return "the input does not show that this transaction alone lacks its marker"
+    source, number = history.place(window.transactional_id)
+    for columns, span in source.rows_of(number) if source is not None else ():
+        if ((columns["offset"][span] > complete.offset) & (columns["state"][span] != EMPTY)).any():
+            return f"{window.transactional_id} has begun another transaction since"
+    return None
+
+
+def _restore(log: LogView, t: Transaction, commit: MissingCommit, window: TransactionWindow | None = None) -> Advice:
     with_marker = [c for c in log.replicas if c is not log.leader and len(_commits(c, t))]
     against = [(c, repairs.keeps_out(log, c)) for c in with_marker]
     sound = next((c for c, why in against if why is None), None)
@@ -256,18 +267,26 @@ def _restore(log: LogView, t: Transaction, commit: MissingCommit, *, finishes: b
         or "none in the input",
     )
     epoch = "unknown" if commit.coordinator_epoch is None else commit.coordinator_epoch
+    against_finish = None if window is None else _keeps_finish_out(log, t, window)
     tool = "Kafka has no tool that writes a COMMIT marker. Send"
-    if finishes:
+    if against_finish is not None:
+        tool = f"Do not use auditor finish, which refuses: {against_finish}. {tool}"
+    elif window is not None:
         tool = f"Use {repairs.FINISH}:"  # which looks, and says how to write
     how = (
         f"{tool} a WriteTxnMarkers request (API key 27, needs ClusterAction) to the leader of {log.name}: producerId "
         f"{commit.producer_id}, producerEpoch {commit.producer_epoch}, coordinatorEpoch {epoch}, transactionResult true"
     )
+    name = t.transactional_id if window is None else window.transactional_id
+    idle = (
+        () if name is None else (check(repairs.describe_id(name), "its TransactionState is Empty or CompleteCommit"),)
+    )
+    of = "its application" if name is None else f"the application of {name}"
     return Advice(
         Verdict.COMMIT_IT,
         COMMITTED,
-        (decided, no_marker, *_others_in_sync(log)),
-        (Step(how),),
+        (decided, no_marker, *_others_in_sync(log), _listed(log, t), *idle),
+        (Step(f"stop {of}, and keep it stopped until the marker is written"), Step(how)),
         side_effects=_discards(t),
     )
 

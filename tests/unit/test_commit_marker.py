@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.errors import KafkaConnectionError, NodeNotReadyError, RequestTimedOutError
 
+from auditor import cli
 from auditor.base.errors import AuditInputError
 from auditor.commands.finish import FinishJournal
 from auditor.connectors.codec.transaction_log import TransactionLogRow
@@ -21,6 +22,7 @@ from auditor.connectors.live.live_cluster import ListedTransaction, PartitionMet
 from auditor.connectors.live.marker_writer import BrokerLevels, MarkerCluster, MarkerRequest
 from auditor.pipeline import commit_marker
 from auditor.pipeline.commit_marker import CommittedOpen, IdHistory, MarkerLook, MarkerPlan, decide
+from tests import corpora
 from tests.conftest import ROOT
 
 FORMATS = Path(__file__).parents[1] / "data" / "formats"
@@ -307,6 +309,48 @@ def test_a_journal_is_a_new_file_and_keeps_each_step(tmp_path: Path) -> None:
         FinishJournal(path)
     with pytest.raises(AuditInputError, match="cannot create journal"):
         FinishJournal(tmp_path / "missing" / "journal.jsonl")
+
+
+# What is refused before a broker is asked.
+
+
+@pytest.fixture(scope="module")
+def run_of(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out: Path = tmp_path_factory.mktemp("run")
+    cli.main(["audit", str(corpora.unpack("skipped-marker-43")), "--out", str(out), "--master", "inline", "--quiet"])
+    return out
+
+
+STOPPED = ("--write", "--confirm", "ulna.leg-0", "--application-stopped")
+
+
+@pytest.mark.parametrize(
+    ("owner", "words", "code", "says"),
+    [
+        ("ulna-c", ("--write",), 2, "--write needs --confirm PARTITION and --application-stopped"),
+        ("ulna-c", ("--write", "--confirm", "ulna.leg-0"), 2, "--write needs --confirm PARTITION and --application-st"),
+        ("ulna-c", ("--write", "--confirm", "leg-0", "--application-stopped"), 1, "Refused: 'leg-0' is not ulna.leg-0"),
+        ("ulna-c", (*STOPPED, "--journal", "JOURNAL"), 2, "exists; give a new --journal FILE"),
+        ("ulna-a", STOPPED, 1, "(hanging-transaction): its transaction was not committed."),
+    ],
+)
+def test_what_needs_no_broker_is_refused_at_once(
+    owner: str, words: tuple[str, ...], code: int, says: str, run_of: Path, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The manifest aborts the transaction of ulna-a and commits that of ulna-c."""
+    monkeypatch.setattr("auditor.commands.finish.require", lambda _: pytest.fail("a broker would be asked"))
+    (tmp_path / "journal").touch()
+    rows = map(json.loads, (run_of / "findings.jsonl").read_text().splitlines())
+    (name,) = (r["fingerprint"] for r in rows if r["transactional_id"] == owner and r["severity"] == "critical")
+    given = [str(tmp_path / "journal") if word == "JOURNAL" else word for word in words]
+    assert cli.main(["finish", name, "--out", str(run_of), "--bootstrap-server", "localhost:1", *given]) == code
+    assert says in "".join(capsys.readouterr())
+
+
+def test_a_missing_id_is_named(run_of: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["finish", "", "--out", str(run_of), "--bootstrap-server", "localhost:1"]) == 2
+    assert "missing finding ID" in capsys.readouterr().err
 
 
 # It is sent once, and by nothing else.

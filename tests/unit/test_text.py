@@ -22,6 +22,19 @@ def test_duration(ms: int | None, said: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "ms", "said"),
+    [
+        ("last_timestamp_ms", 1795308329000, "1795308329000 (2026-11-22 00:45:29 UTC)"),  # date -u -d @1795308329
+        ("last_timestamp_ms", -1, "-1"),
+        ("last_timestamp_ms", 2**63 - 1, "9223372036854775807 (106,751,991,167 d 7 h)"),
+        ("age_ms", 90_000, "90000 (1 min 30 s)"),
+    ],
+)
+def test_a_time_is_no_duration(name: str, ms: int, said: str) -> None:
+    assert wording.fact(name, ms) == said
+
+
+@pytest.mark.parametrize(
     ("count", "said"),
     [(None, "–"), (1, "1 byte"), (999, "999 bytes"), (1024, "1 KiB"), (1_605_632, "1.53 MiB"), (10 * 2**40, "10 TiB")],
 )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +106,37 @@ def test_records_stored_twice_across_a_bump_are_duplicated() -> None:
 )
 def test_logs_that_lack_nothing_have_no_rows(corpus: str) -> None:
     """Open transactions block consumers. They lose nothing."""
-    assert of_corpus(corpus) == []
+    audit = opened(corpora.unpack(corpus))
+    assert audit.table("impact").to_pylist() == impact_table.without_rows(audit.findings, []) == []
+
+
+def _end_removed(log: Path) -> None:
+    max(log.glob("*.log")).unlink()
+
+
+def _byte_changed(log: Path) -> None:
+    file = min(log.glob("*.log"))
+    content = bytearray(file.read_bytes())
+    content[70] ^= 1  # a record of the first batch, which its checksum covers
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [_end_removed, _byte_changed])
+def test_a_loss_without_rows_is_no_all_clear(
+    damage: Callable[[Path], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The only replica lost its end, or a byte of it changed: the documented exit code of an incomplete list."""
+    copy = shutil.copytree(corpora.unpack("healthy-41"), tmp_path / "copy")
+    damage(next(copy.rglob("shop.orders-0")))
+    assert cli.main(["impact", str(copy)]) == 3
+    note = "1 finding without a row: records may be lost or unreadable"
+    assert capsys.readouterr().out == f"{note}. Run: auditor audit PATH\n"
+    assert cli.main(["impact", str(copy), "--format", "json"]) == 3
+    assert note in capsys.readouterr().err
+    assert cli.main(["impact", str(copy), "--topic", "shop.plain"]) == 0
+    cli.main(["audit", str(copy), "--out", str(tmp_path / "out"), "--master", "inline", "--quiet"])
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["impact"]["unlisted"] == 1
+    assert note in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_missing_offsets_of_a_lone_replica_are_lost(tmp_path: Path) -> None:

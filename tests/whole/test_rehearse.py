@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from importlib.resources import files
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from auditor import cli
 from auditor.base.errors import AuditInputError
+from auditor.dashboards.table_lines import RISK_WORDS, rehearsal_card
 from auditor.model.rehearsal import RISKS
 from tests import corpora
 from tests.audited import opened
@@ -58,6 +60,29 @@ def test_an_old_input_never_passes_a_gate(capsys: pytest.CaptureFixture[str]) ->
     days = int(time.time() / 86_400) + 1
     code, row = answer(capsys, path, "--stop", "1", "--fail-on", "critical", "--max-age", f"{days}d")
     assert (code, row["too_old"], [r["risk"] for r in row["brokers"][0]["risks"]]) == (0, False, ["unknown"] * 2)
+    assert "the input has no __consumer_offsets" not in str(row)  # each broker has three partitions of it
+    assert "groups without committed offsets are not listed" in str(row)  # its console consumers committed none
+
+
+def test_damaged_metadata_is_unread_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As --help says, 3 takes precedence, whatever --fail-on is."""
+    copy = shutil.copytree(corpora.unpack("healthy-41"), tmp_path / "copy")
+    log = next(copy.rglob("__cluster_metadata-0")) / f"{0:020}.log"
+    content = bytearray(log.read_bytes())
+    content[len(content) // 2] ^= 1
+    log.write_bytes(content)
+    for level in ("never", "critical"):
+        assert answer(capsys, str(copy), "--stop", "1", "--max-age", "9999d", "--fail-on", level)[0] == 3
+
+
+def test_the_page_counts_each_risk_in_words() -> None:
+    above_info = {name for name, severity in RISKS.items() if severity != "info"} - {"input_too_old"}  # of a command
+    assert RISK_WORDS.keys() == above_info
+    brokers = [{"broker_id": 1, "how": "kill", "risks": {"quorum_lost": 1, "offline": 2, "below_min_isr": 1}}]
+    (line,) = rehearsal_card({"brokers": brokers})
+    assert line.says.split("; ") == [
+        "no majority of controllers left", "2 partitions without a leader", "1 partition below min.insync.replicas",
+    ]  # fmt: skip
 
 
 def test_bytes_to_read_again_are_those_behind_the_recovery_points(capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,11 +138,12 @@ def test_table_api_page_and_order_say_the_same(tmp_path: Path, capsys: pytest.Ca
     ("words", "says"),
     [
         ((), "missing input"),
-        (("PATH",), "give --stop BROKER, or --rolling"),
-        (("PATH", "--stop", "9"), "invalid --stop 9: expected one of 1, 2, 3"),
+        (("PATH",), "missing broker: give --stop BROKER, or --rolling"),
+        (("PATH", "--stop", "1", "--rolling"), "--stop and --rolling are both given"),
+        (("PATH", "--stop", "9"), "invalid --stop 9: the input has brokers 1, 2, 3"),
         (("PATH", "--stop", "1", "--start", "new"), "invalid --start 'new': expected a release"),
         (("PATH", "--stop", "1", "--max-age", "soon"), "invalid period 'soon': expected"),
-        (("PATH", "--stop", "1", "--bootstrap-server", "h:1"), "missing input"),
+        (("PATH", "--stop", "1", "--bootstrap-server", "h:1"), "PATH and --bootstrap-server are both given"),
     ],
 )
 def test_usage_errors(words: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]) -> None:

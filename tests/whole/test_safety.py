@@ -87,6 +87,18 @@ def test_a_commit_without_a_replica_to_restore_from_names_the_marker(tmp_path: P
     assert f"producerId {pid}, producerEpoch {epoch}, coordinatorEpoch 0, transactionResult true" in found.remedy
 
 
+@pytest.mark.parametrize(("owner", "finishes"), [("ulna-c", True), ("ulna-fine", False)])
+def test_finish_is_advised_only_where_it_does_not_refuse(owner: str, finishes: bool) -> None:
+    """By the manifest ulna-fine began another transaction after the commit that lost its marker; ulna-c did not. Finish
+    refuses the first (docs/finish.md)."""
+    found = opened(corpora.unpack("skipped-marker-43")).findings
+    (advice,) = (f.remedy for f in found if f.transactional_id == owner and f.severity == "critical")
+    assert ("Use auditor finish" in advice) == finishes
+    assert (f"auditor finish, which refuses: {owner} has begun another transaction since" in advice) != finishes
+    order = ["Check:", "describe-producers", "Continue only if", f"Stop the application of {owner}", "producerId"]
+    assert [advice.index(words) for words in order] == sorted(advice.index(words) for words in order)
+
+
 def test_indexes_are_rebuilt_only_where_the_start_cuts_nothing() -> None:
     """Without its .index a segment is recovered, which cuts it at its first broken batch (LogSegment.recover)."""
     found = opened(corpora.unpack("altered-41")).findings
