@@ -267,26 +267,29 @@ def _restore(log: LogView, t: Transaction, commit: MissingCommit, window: Transa
         or "none in the input",
     )
     epoch = "unknown" if commit.coordinator_epoch is None else commit.coordinator_epoch
-    against_finish = None if window is None else _keeps_finish_out(log, t, window)
-    tool = "Kafka has no tool that writes a COMMIT marker. Send"
-    if against_finish is not None:
-        tool = f"Do not use auditor finish, which refuses: {against_finish}. {tool}"
-    elif window is not None:
-        tool = f"Use {repairs.FINISH}:"  # which looks, and says how to write
-    how = (
-        f"{tool} a WriteTxnMarkers request (API key 27, needs ClusterAction) to the leader of {log.name}: producerId "
-        f"{commit.producer_id}, producerEpoch {commit.producer_epoch}, coordinatorEpoch {epoch}, transactionResult true"
-    )
     name = t.transactional_id if window is None else window.transactional_id
-    idle = (
-        () if name is None else (check(repairs.describe_id(name), "its TransactionState is Empty or CompleteCommit"),)
-    )
-    of = "its application" if name is None else f"the application of {name}"
+    stop = "stop its application" if name is None else f"stop the application of {name}"
+    against_finish = None if window is None else _keeps_finish_out(log, t, window)
+    if window is not None and against_finish is None:  # which looks at all conditions
+        steps, looks = (
+            (Step(f"{stop}, and keep it stopped. Then use {repairs.FINISH}, which sends WriteTxnMarkers"),),
+            (),
+        )
+    else:
+        idle = () if name is None else (_in_state(name, "Empty or CompleteCommit"),)
+        steps, looks = (Step(f"{stop}, and keep it stopped until the marker is written"),), (_listed(log, t), *idle)
+        refuses = "" if against_finish is None else f"Do not use auditor finish, which refuses: {against_finish}. "
+        how = (
+            f"{refuses}Kafka has no tool that writes a COMMIT marker. Send a WriteTxnMarkers request (API key 27, "
+            f"needs ClusterAction) to the leader of {log.name}: producerId {commit.producer_id}, producerEpoch "
+            f"{commit.producer_epoch}, coordinatorEpoch {epoch}, transactionResult true"
+        )
+        steps = (*steps, Step(how))
     return Advice(
         Verdict.COMMIT_IT,
         COMMITTED,
-        (decided, no_marker, *_others_in_sync(log), _listed(log, t), *idle),
-        (Step(f"stop {of}, and keep it stopped until the marker is written"), Step(how)),
+        (decided, no_marker, *_others_in_sync(log), *looks),
+        steps,
         side_effects=_discards(t),
     )
 
