@@ -270,26 +270,27 @@ def _restore(log: LogView, t: Transaction, commit: MissingCommit, window: Transa
     name = t.transactional_id if window is None else window.transactional_id
     stop = "stop its application" if name is None else f"stop the application of {name}"
     against_finish = None if window is None else _keeps_finish_out(log, t, window)
+    request = (
+        f"a WriteTxnMarkers request to the leader of {log.name}: producerId "
+        f"{commit.producer_id}, producerEpoch {commit.producer_epoch}, coordinatorEpoch {epoch}, transactionResult true"
+    )
     if window is not None and against_finish is None:  # which looks at all conditions
-        steps, looks = (
-            (Step(f"{stop}, and keep it stopped. Then use {repairs.FINISH}, which sends WriteTxnMarkers"),),
-            (),
-        )
+        looks: tuple[Condition, ...] = ()
+        steps = [Step(f"{stop}. Use {repairs.FINISH}: {request}")]
     else:
         idle = () if name is None else (_in_state(name, "Empty or CompleteCommit"),)
-        steps, looks = (Step(f"{stop}, and keep it stopped until the marker is written"),), (_listed(log, t), *idle)
+        looks = (_listed(log, t), *idle)
         refuses = "" if against_finish is None else f"Do not use auditor finish, which refuses: {against_finish}. "
-        how = (
-            f"{refuses}Kafka has no tool that writes a COMMIT marker. Send a WriteTxnMarkers request (API key 27, "
-            f"needs ClusterAction) to the leader of {log.name}: producerId {commit.producer_id}, producerEpoch "
-            f"{commit.producer_epoch}, coordinatorEpoch {epoch}, transactionResult true"
-        )
-        steps = (*steps, Step(how))
+        tool = f"{refuses}Kafka has no tool that writes a COMMIT marker"
+        steps = [
+            Step(f"{stop}, and keep it stopped until the marker is written"),
+            Step(f"{tool}. Send {request} (API key 27, needs ClusterAction)"),
+        ]
     return Advice(
         Verdict.COMMIT_IT,
         COMMITTED,
         (decided, no_marker, *_others_in_sync(log), *looks),
-        steps,
+        tuple(steps),
         side_effects=_discards(t),
     )
 
