@@ -267,26 +267,30 @@ def _restore(log: LogView, t: Transaction, commit: MissingCommit, window: Transa
         or "none in the input",
     )
     epoch = "unknown" if commit.coordinator_epoch is None else commit.coordinator_epoch
+    name = t.transactional_id if window is None else window.transactional_id
+    stop = "stop its application" if name is None else f"stop the application of {name}"
     against_finish = None if window is None else _keeps_finish_out(log, t, window)
-    tool = "Kafka has no tool that writes a COMMIT marker. Send"
-    if against_finish is not None:
-        tool = f"Do not use auditor finish, which refuses: {against_finish}. {tool}"
-    elif window is not None:
-        tool = f"Use {repairs.FINISH}:"  # which looks, and says how to write
-    how = (
-        f"{tool} a WriteTxnMarkers request (API key 27, needs ClusterAction) to the leader of {log.name}: producerId "
+    request = (
+        f"a WriteTxnMarkers request to the leader of {log.name}: producerId "
         f"{commit.producer_id}, producerEpoch {commit.producer_epoch}, coordinatorEpoch {epoch}, transactionResult true"
     )
-    name = t.transactional_id if window is None else window.transactional_id
-    idle = (
-        () if name is None else (check(repairs.describe_id(name), "its TransactionState is Empty or CompleteCommit"),)
-    )
-    of = "its application" if name is None else f"the application of {name}"
+    if window is not None and against_finish is None:  # which looks at all conditions
+        looks: tuple[Condition, ...] = ()
+        steps = [Step(f"{stop}. Use {repairs.FINISH}: {request}")]
+    else:
+        idle = () if name is None else (_in_state(name, "Empty or CompleteCommit"),)
+        looks = (_listed(log, t), *idle)
+        refuses = "" if against_finish is None else f"Do not use auditor finish, which refuses: {against_finish}. "
+        tool = f"{refuses}Kafka has no tool that writes a COMMIT marker"
+        steps = [
+            Step(f"{stop}, and keep it stopped until the marker is written"),
+            Step(f"{tool}. Send {request} (API key 27, needs ClusterAction)"),
+        ]
     return Advice(
         Verdict.COMMIT_IT,
         COMMITTED,
-        (decided, no_marker, *_others_in_sync(log), _listed(log, t), *idle),
-        (Step(f"stop {of}, and keep it stopped until the marker is written"), Step(how)),
+        (decided, no_marker, *_others_in_sync(log), *looks),
+        tuple(steps),
         side_effects=_discards(t),
     )
 
