@@ -28,7 +28,7 @@ TOOLS = {
     "kafka-transactions.sh": "org.apache.kafka.tools.TransactionsCommand",
 }
 STAND_IN = '#!/bin/sh\nexec java -Xmx128m -XX:TieredStopAtLevel=1 -cp "{}" {} "$@"\n'
-MOVED = re.compile(r"[Ss]top broker (\d+), move (\S+)(?: and (\S+))? away and keep (?:it|them), start it")
+MOVED = re.compile(r"[Ss]top broker (\d+), move (\S+)(?: and (\S+))? away and keep (?:it|them), start the broker")
 STARTED = re.compile(r"start broker (\d+)")
 PATIENCE_S = 240
 DONE = ("Empty", "CompleteCommit", "CompleteAbort")  # states in which an id has nothing open
