@@ -70,7 +70,7 @@ test-ledgers: setup ## producers that record acknowledgements, brokers that lose
 test-rehearse: setup ## brokers stopped and killed under transactional load, and what auditor rehearse foretold (about 20 minutes)
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m "" tests/broker/test_rehearse.py
 
-test-compare: setup ## MirrorMaker 2 between two clusters, losses made on the way, and what auditor compare finds (about 10 minutes)
+test-compare: setup ## MirrorMaker 2 between two clusters, losses made on the way, and what auditor compare finds (about 2 minutes)
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m "" tests/broker/test_compare.py
 
 test-frameworks: setup ## real Flink, Kafka Connect and Kafka Streams killed before they commit, audited, restored, their records counted (about 20 minutes)
