@@ -98,7 +98,7 @@ def _expired_ms(log: LogView) -> int:
         or not (time.sure and size.sure and (cluster.has_metadata or cluster.clock_given))
     ):
         return FOREVER
-    return -1 if time.number < 0 else cluster.as_of + ahead_ms(cluster) - time.number
+    return -FOREVER if time.number < 0 else cluster.as_of + ahead_ms(cluster) - time.number
 
 
 # Offsets that MirrorMaker translated.
