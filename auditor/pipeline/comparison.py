@@ -406,7 +406,7 @@ class _Comparing:
             note = f"the log of {other} starts at offset {lacking.start}, but retention keeps records of this age"
         if side == A and around[0] is not None and around[1] is None:
             if lacking is not None and lacking.stable < lacking.end:
-                note = f"B may have them from offset {lacking.stable} on, not readable yet: look there before you resend"
+                note = f"B may have them from offset {lacking.stable} on, not readable yet: look before you resend"
             return "behind", note or "not in B: lost, or not copied yet"
         return "missing", note
 
