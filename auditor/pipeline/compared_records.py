@@ -14,14 +14,14 @@ from auditor.base.errors import AuditInputError, DamagedField, DecodeError
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec import mirror_maker
 from auditor.connectors.codec.mirror_maker import TranslatedOffset
-from auditor.connectors.codec.records import Record, records_of
+from auditor.connectors.codec.records import UNRELIABLE
 from auditor.connectors.schema import from_columns, texts
 from auditor.pipeline.lag_table import stable_end
 from auditor.pipeline.space_table import FOREVER, ahead_ms, setting
 from auditor.replay.reading import lag_counts
 from auditor.replay.reading.chunks import logs_of
 from auditor.replay.reading.lag_counts import Outcomes
-from auditor.replay.reading.record_sums import RecordSummer, SummedRecords, UnreadRecords, summed_records
+from auditor.replay.reading.record_sums import RecordReading, RecordSummer, SummedRecords, UnreadRecords
 from auditor.replay.task import ReplicaTask
 from auditor.rules.seen.view import LogView
 
@@ -118,14 +118,12 @@ def _translations(task: ReplicaTask) -> list[TranslatedOffset]:
     offsets: list[TranslatedOffset] = []
     for number in range(len(task.replica.segments)):
         for chunk in lag_counts.chunks_with_bytes(task, number):
-            if isinstance(chunk, DecodeError) or not chunk.raw:
+            if isinstance(chunk, DecodeError):
                 continue
             data = np.flatnonzero(chunk.rows[:, walking.ATTRIBUTES] & walking.CONTROL == 0)
-            some, raw = walking.columns_of(chunk.rows[data]), [chunk.raw[n] for n in data.tolist()]
-            if all(len(stored) > walking.HEADER for stored in raw):
-                records = (record for _, record in records_of(raw, some, file="", limits=task.limits))
-                pairs = ((r.key, r.value) for r in records if isinstance(r, Record))
-                offsets += mirror_maker.translated(task.replica.topic or "", pairs)
+            for run in chunk.opened(data, chunk.batches.take(data), task.limits):
+                sound = np.flatnonzero(run.records.flaws & UNRELIABLE == 0).tolist()
+                offsets += mirror_maker.translated(task.replica.topic or "", map(run.stored, sound))
     return offsets
 
 
@@ -138,6 +136,7 @@ RECORD, UNREAD, ASKED, END = range(4)  # kinds of rows
 # UNREAD row `place` and `stamp` are the first and last offset, and `says` is the reason; of an ASKED row n records of
 # the task are before the offset `place`; of an END row n is the number of its records, `place` their sum in order, and
 # `by_broker` is whether a broker set the timestamp of any.
+# Tasks first make END, ASKED and UNREAD rows, and then, of the partitions that differ, RECORD and END rows.
 ROWS = pa.schema(
     [("task", pa.int32()), ("pair", pa.int32()), ("part", pa.int32()), ("kind", pa.int8())]
     + [(name, pa.int64()) for name in ("n", "place", "stamp", "producer", "key_sum", "value_sum", "header_sum")]
@@ -146,7 +145,10 @@ ROWS = pa.schema(
 
 
 class SummingTask(NamedTuple):
-    """Segments of a log to sum. ``pair``: number of the pair of topics; ``asked``: offsets to number, in order."""
+    """Segments of a log to sum.
+
+    ``pair``: number of the pair of topics; ``asked``: offsets to number, in order; ``each``: whether records have rows.
+    """
 
     number: int
     side: int
@@ -156,6 +158,7 @@ class SummingTask(NamedTuple):
     segments: range
     asked: tuple[int, ...]
     key: bytes
+    each: bool = False
 
     @property
     def size(self) -> int:
@@ -203,20 +206,23 @@ def summing_tasks(
 
 def sum_rows(task: SummingTask) -> Iterator[pa.RecordBatch]:
     """Yield the rows (:data:`ROWS`) of a task: records in offset order, and after them the others."""
-    log, count, by_broker = task.log, 0, False
-    summer, total = RecordSummer(task.key), 0
+    log, count, by_broker, total = task.log, 0, False, 0
+    summer = RecordSummer(task.key)
+    reading = RecordReading(task.task, log.start, log.stable, log.outcomes, summer, task.each)
     others: list[tuple[int, int, int, int, str]] = []
     waiting = list(task.asked)
-    for one in summed_records(task.task, task.segments, log.start, log.stable, log.outcomes, task.key):
+    for one in reading.summed(task.segments):
         if isinstance(one, UnreadRecords):
             before = others.pop() if others and (others[-1][0], others[-1][-1]) == (UNREAD, one.reason) else None
             others.append((UNREAD, count, one.first if before is None else before[2], one.last, one.reason))
             continue
         while waiting and len(one.offset) and waiting[0] <= one.offset[-1]:
             others.append((ASKED, count + int(np.searchsorted(one.offset, waiting[0])), waiting.pop(0), -1, ""))
-        by_broker |= bool(one.append_time.any())
-        total = summer.in_order(total, one)
-        yield _batch(task, one, count)
+        if isinstance(one, SummedRecords):
+            yield _batch(task, one, count)
+        else:
+            by_broker |= one.by_broker
+            total = summer.joined(total, one.total, len(one.offset))
         count += len(one.offset)
     others += [(ASKED, count, offset, -1, "") for offset in waiting]
     others.append((END, count, int(np.uint64(total).astype(np.int64)), -1, ""))

@@ -79,7 +79,7 @@ EXPLAINED = frozenset({"expired", "compacted", "timestamps", "tool_headers", "gr
 SPANS = (("first_offset", "last_offset"), ("other_first_offset", "other_last_offset"))  # of A and of B
 NO_STREAM: Stream = (-1, -1)  # what is in none
 NOT_IN_INPUT = "no copy of it is in the input"
-MODULUS = 1 << 64  # of sums
+CHANGED = "its files changed while they were read"
 REWRITTEN = 2  # timestamps do not identify records where without them at least so many times more match
 
 
@@ -207,10 +207,18 @@ class _Comparing:
         groups = list(self._translated())
         tasks = self._tasks(groups)
         runner = self.sides[A].audit.runner
-        with runner.joins("sums", ROWS, tasks, sum_rows) as joins:
-            places = self._take(tasks, joins.ask("SELECT * FROM sums WHERE kind <> 0").to_pylist())
-            streams = self.sides[A].counts.keys() | self.sides[B].counts.keys()
-            counts = {s: (self.sides[A].counts[s], self.sides[B].counts[s]) for s in sorted(streams)}
+        with runner.joins("sums", ROWS, tasks[::-1], sum_rows) as joins:  # what the audits read last is in memory
+            others = joins.ask("SELECT * FROM sums").to_pylist()
+        places = self._take(tasks, others)
+        streams = self.sides[A].counts.keys() | self.sides[B].counts.keys()
+        counts = {s: (self.sides[A].counts[s], self.sides[B].counts[s]) for s in sorted(streams)}
+        differing = [tasks[row.task]._replace(each=True) for row in places]
+        with runner.joins("sums", ROWS, differing, sum_rows) as joins:
+            ends = {row["task"]: row["n"] for row in others if row["kind"] == END}
+            for row in joins.ask(f"SELECT task, n FROM sums WHERE kind = {END}").to_pylist():
+                task = tasks[row["task"]]
+                if row["n"] != ends[row["task"]]:
+                    self._unreadable(task.side, task.pair, task.log.partition, (task.log.start, None), CHANGED)
             matcher, matched, rewritten = self._matched(joins, places, counts)
             rows = [*self._of_records(matcher, matched), *self._of_pairs(matched, rewritten)]
         for first in absent:
@@ -289,7 +297,7 @@ class _Comparing:
         ends = {row["task"]: row for row in others if row["kind"] == END}
         keeps = dict.fromkeys(range(len(self.pairs)), True)
         behind: dict[tuple[int, int, int], int] = {}
-        factor, totals = RecordSummer(self.key).factor, (dict[Stream, int](), dict[Stream, int]())
+        summer, totals = RecordSummer(self.key), (dict[Stream, int](), dict[Stream, int]())
         rows = []
         for task in tasks:
             end, place = ends[task.number], (task.side, task.pair, task.log.partition)
@@ -297,8 +305,7 @@ class _Comparing:
             base = behind.get(place, task.log.partition << PARTITION_BITS if stream[1] < 0 else 0)
             behind[place] = base + end["n"]
             self._count(task.side, stream, end["n"])
-            before = totals[task.side].get(stream, 0)
-            totals[task.side][stream] = (before * pow(factor, end["n"], MODULUS) + end["place"]) % MODULUS
+            totals[task.side][stream] = summer.joined(totals[task.side].get(stream, 0), end["place"], end["n"])
             keeps[task.pair] &= not end["by_broker"]
             rows.append(TaskRow(task.number, task.side, *stream, base, True))
         for row in others:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import itertools
 import random
 import struct
@@ -10,12 +11,13 @@ import struct
 import numpy as np
 import pytest
 
-from auditor.base.errors import AuditInputError
+from auditor.base.errors import DEFAULT_LIMITS, AuditInputError
 from auditor.connectors.codec.mirror_maker import TranslatedOffset, translated
+from auditor.connectors.codec.segment import read_segment
 from auditor.pipeline.alignment import Alignment, MatchedRun, in_order, less
-from auditor.pipeline.comparison import MODULUS
 from auditor.pipeline.topic_pairs import named_pairs, parsed_map
-from auditor.replay.reading.record_sums import RecordSummer, SummedRecords
+from auditor.replay.reading.record_sums import MODULUS, RecordSummer
+from tests import segments
 
 KEY = bytes(range(32))
 
@@ -81,24 +83,37 @@ def test_sums_are_siphash_of_each_part() -> None:
 
 @pytest.mark.parametrize("cut", [0, 1, 17, 40])
 def test_sums_in_order_of_two_runs_make_that_of_both(cut: int) -> None:
-    """Wherever the records are cut; other records, or another order, have another sum."""
+    """Wherever the records are cut; another record, or another order, has another sum."""
     summer, draw = RecordSummer(KEY), np.random.default_rng(cut)
-
-    def total(numbers: np.ndarray, before: int = 0) -> int:
-        columns = {name: numbers[:, k] for k, name in enumerate(("timestamp", "key_sum", "value_sum", "header_sum"))}
-        return summer.in_order(before, SummedRecords(**dict.fromkeys(SummedRecords._fields, numbers[:, 0]) | columns))
-
-    numbers = draw.integers(-(1 << 63), (1 << 63) - 1, (40, 4), endpoint=True)
-    whole = total(numbers)
-    assert total(numbers[cut:], total(numbers[:cut])) == whole
-    runs = total(numbers[:cut]) * pow(summer.factor, 40 - cut, MODULUS) + total(numbers[cut:])
-    assert runs % MODULUS == whole
-    for one, column in itertools.product(range(40), range(4)):
-        other = numbers.copy()
-        other[one, column] ^= 1
-        assert total(other) != whole
-    assert len({total(np.roll(numbers, shift, axis=0)) for shift in range(40)}) == 40
+    sums = draw.integers(0, MODULUS - 1, 40, np.uint64, endpoint=True)
+    whole = summer.in_order(sums)
+    assert whole == sum(int(one) * summer.factor**k for k, one in enumerate(reversed(sums))) % MODULUS
+    assert summer.joined(summer.in_order(sums[:cut]), summer.in_order(sums[cut:]), 40 - cut) == whole
+    for one in range(40):
+        assert summer.in_order(np.where(np.arange(40) == one, sums ^ np.uint64(1), sums)) != whole
+    assert len({summer.in_order(np.roll(sums, shift)) for shift in range(40)}) == 40
     assert RecordSummer(bytes(32)).factor != summer.factor
+
+
+def _whole(*records: tuple[int, bytes | None, bytes | None, tuple[tuple[bytes, bytes | None], ...]]) -> list[int]:
+    """The sums of whole records, each stored in a batch of its own."""
+    raw = [segments.batch(segments.record(0, key, value, 0, headers), 1, base_time=time, max_time=time)
+           for time, key, value, headers in records]  # fmt: skip
+    stored = b"".join(raw)
+    (chunk,) = read_segment(io.BytesIO(stored), len(stored), file="", raw=True)
+    (run,) = chunk.opened(np.arange(len(raw)), chunk.batches, DEFAULT_LIMITS)
+    return RecordSummer(KEY).whole(run, np.ones(len(raw), bool)).tolist()
+
+
+def test_sums_of_whole_records_differ_by_each_part() -> None:
+    """And by its boundaries: null is not empty, and bytes at the end of a key are not those of the value."""
+    records = [(1, b"k" * 8, b"v", ()), (2, b"k" * 8, b"v", ()), (1, b"", b"v", ()), (1, None, b"v", ())]
+    records += [(1, b"k" * 8 + b"v", b"", ()), (1, b"k" * 8, None, ()), (1, b"k" * 8, b"v", ((b"h", None),))]
+    records += [(1, b"k" * 8, b"v", ((b"h", b""),)), (1, b"k" * 9, b"v", ()), (1, b"k" * 8, b"v\0", ())]
+    sums = _whole(*records)
+    assert len(set(sums)) == len(records)
+    assert _whole(*records[::-1]) == sums[::-1]
+    assert _whole(records[6]) == sums[6:7]
 
 
 def test_a_part_outside_of_its_buffer_is_refused() -> None:

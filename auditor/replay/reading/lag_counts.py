@@ -400,12 +400,20 @@ def stored_batch(task: ReplicaTask, number: int, position: int) -> tuple[np.ndar
 
 
 def chunks_with_bytes(task: ReplicaTask, number: int) -> Iterator[Chunk | DecodeError]:
-    """Yield the chunks of a segment with verified checksums and the bytes of batches, or a copy's sums; or an error."""
-    return _chunks(task, number, 0, None, raw=True, crc=True)
+    """Yield the chunks of a segment with verified checksums and a buffer of bytes, or a copy's sums; or an error."""
+    return _chunks(task, number, 0, None, keep_bytes=True, crc=True)
 
 
 def _chunks(
-    task: ReplicaTask, number: int, start: int, stop: int | None, *, raw: bool, lowest: int = -1, crc: bool = False
+    task: ReplicaTask,
+    number: int,
+    start: int,
+    stop: int | None,
+    *,
+    raw: bool = False,
+    lowest: int = -1,
+    crc: bool = False,
+    keep_bytes: bool = False,
 ) -> Iterator[Chunk | DecodeError]:
     segment, behind = task.replica.segments[number], task.replica.segments[number + 1 : number + 2]
     f = open_file(segment.place or task.place, segment.name)
@@ -426,6 +434,7 @@ def _chunks(
                 limits=task.limits,
                 raw=raw,
                 crc=crc,
+                keep_bytes=keep_bytes,
                 offsets=(max(least, lowest), below),
                 context=known_of(task, number),
             )
