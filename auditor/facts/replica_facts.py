@@ -249,6 +249,21 @@ def state_bytes(producers: int, batches: int) -> int:
     return BYTES_A_PRODUCER * producers + BYTES_A_BATCH * batches
 
 
+class SummedRun(NamedTuple):
+    """Records ``first`` to ``last`` (offsets), and their sum in order (:mod:`auditor.replay.reading.record_sums`).
+
+    ``producer_id``: of batches of one transaction, -1 for batches outside of any. ``by_broker``: whether a broker set
+    the timestamp of any.
+    """
+
+    first: int
+    last: int
+    producer_id: int
+    records: int
+    total: int
+    by_broker: bool
+
+
 @dataclass(slots=True)
 class SegmentScan:
     """What a broker would find if it recovered a segment after a crash (``LogSegment.recover``).
@@ -264,7 +279,8 @@ class SegmentScan:
     batches. ``plain``: no byte and no batch needed individual treatment, so that ``size`` and ``records`` are the sums
     over its batches. ``overflow``: position and offset of the first batch that ends too far from ``base_offset`` for an
     index, -1 each for none. ``refused``: the byte at which a broker that does not recover it, but looks for its last
-    offset, fails: it begins at the last entry of the index; -1 for none (``LogSegment.readNextOffset``).
+    offset, fails: it begins at the last entry of the index; -1 for none (``LogSegment.readNextOffset``). ``sums``: of
+    its records in order, None if they were not asked for, if anything is damaged, or if there are too many runs.
     """
 
     base_offset: int
@@ -288,6 +304,7 @@ class SegmentScan:
     plain: bool = True
     overflow: tuple[int, int] = (-1, -1)
     refused: int = -1
+    sums: list[SummedRun] | None = None
 
 
 # Producer snapshots, compared with the replay at their offset.

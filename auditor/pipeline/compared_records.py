@@ -16,6 +16,7 @@ from auditor.connectors.codec import mirror_maker
 from auditor.connectors.codec.mirror_maker import TranslatedOffset
 from auditor.connectors.codec.records import UNRELIABLE
 from auditor.connectors.schema import from_columns, texts
+from auditor.facts.replica_facts import SummedRun
 from auditor.pipeline.lag_table import stable_end
 from auditor.pipeline.space_table import FOREVER, ahead_ms, setting
 from auditor.replay.reading import lag_counts
@@ -35,12 +36,20 @@ if TYPE_CHECKING:
 Log = tuple[str, int]  # topic and partition
 
 
+class InOrder(NamedTuple):
+    """Records with one sum, and whether a broker set the timestamp of any."""
+
+    records: int
+    total: int
+    by_broker: bool
+
+
 class ReadableLog(NamedTuple):
     """What read_committed consumers get of a log: of the leader's copy the offsets from ``start`` to before ``stable``.
 
     ``outcomes`` has the transactions that are aborted or open. ``end``: of the log; ``expired_ms``: latest timestamp of
     what retention can have deleted; ``damaged``: first and last offset of batches that consumers get otherwise than
-    they were written, and why.
+    they were written, and why. ``summed``: by segment what an audit summed, None where it is to be read again.
     """
 
     join_key: str
@@ -53,11 +62,13 @@ class ReadableLog(NamedTuple):
     outcomes: Outcomes
     expired_ms: int
     damaged: list[tuple[int, int, str]]
+    summed: list[InOrder | None]
 
 
 def readable_logs(audit: Audit) -> dict[Log, ReadableLog]:
     """Return the logs of an input, without Kafka's own. Errors: :class:`AuditInputError` for several clusters."""
-    packed_logs = audit.runner.over(audit.replicas.held, partial(_readable, audit.clusters), "find what consumers get")
+    work = partial(_readable, audit.clusters, audit.options.sum_key)
+    packed_logs = audit.runner.over(audit.replicas.held, work, "find what consumers get")
     logs: dict[Log, ReadableLog] = {}
     for log in (log for packed in packed_logs for log in loads(packed)):
         if (other := logs.setdefault((log.topic, log.partition), log)).join_key != log.join_key:
@@ -66,8 +77,8 @@ def readable_logs(audit: Audit) -> dict[Log, ReadableLog]:
     return logs
 
 
-def _readable(clusters: Mapping[str, Cluster], packed: Iterable[bytes]) -> Iterator[bytes]:
-    logs = []
+def _readable(clusters: Mapping[str, Cluster], key: bytes, packed: Iterable[bytes]) -> Iterator[bytes]:
+    logs, summer = [], RecordSummer(key)
     for replicas in logs_of(packed):
         log = LogView(replicas, clusters[replicas[0].join_key])
         leader, end = log.leader, log.readable_end
@@ -76,8 +87,24 @@ def _readable(clusters: Mapping[str, Cluster], packed: Iterable[bytes]) -> Itera
         outcomes, stable = Outcomes(leader.transactions, end), stable_end(leader, end)
         place = (leader.join_key, leader.log_dir, log.topic, log.partition)
         damaged = [*_damaged(leader.errors, stable)]
-        logs.append(ReadableLog(*place, leader.own_start, stable, leader.log_end, outcomes, _expired_ms(log), damaged))
+        summed = [_summed(scan.sums, leader.own_start, stable, outcomes, summer) for scan in leader.scans]
+        span = leader.own_start, stable, leader.log_end
+        logs.append(ReadableLog(*place, *span, outcomes, _expired_ms(log), damaged, summed))
     yield dumps(logs)
+
+
+def _summed(
+    runs: Sequence[SummedRun] | None, start: int, stable: int, outcomes: Outcomes, summer: RecordSummer
+) -> InOrder | None:
+    inside = [run for run in runs or () if run.last >= start and run.first < stable]
+    if runs is None or any(run.first < start or run.last >= stable for run in inside):
+        return None
+    first, whose = (np.array([getattr(run, name) for run in inside], np.int64) for name in ("first", "producer_id"))
+    seen = (whose < 0) | (outcomes.of(first, whose) == lag_counts.SEEN)
+    records = total = 0
+    for run in (run for run, one in zip(inside, seen.tolist(), strict=True) if one):
+        records, total = records + run.records, summer.joined(total, run.total, run.records)
+    return InOrder(records, total, any(run.by_broker for run in inside))
 
 
 def _damaged(errors: Iterable[DecodeError], stable: int) -> Iterator[tuple[int, int, str]]:
@@ -147,7 +174,8 @@ ROWS = pa.schema(
 class SummingTask(NamedTuple):
     """Segments of a log to sum.
 
-    ``pair``: number of the pair of topics; ``asked``: offsets to number, in order; ``each``: whether records have rows.
+    ``pair``: number of the pair of topics; ``asked``: offsets to number, in order; ``known``: what an audit summed, so
+    that they need not be read; ``each``: whether records have rows.
     """
 
     number: int
@@ -158,6 +186,7 @@ class SummingTask(NamedTuple):
     segments: range
     asked: tuple[int, ...]
     key: bytes
+    known: InOrder | None = None
     each: bool = False
 
     @property
@@ -186,22 +215,23 @@ def tasks_of(audit: Audit, logs: Mapping[Log, ReadableLog]) -> dict[Log, Replica
 
 def summing_tasks(
     side: int, pair: int, log: ReadableLog, task: ReplicaTask, asked: Sequence[int], key: bytes
-) -> Iterator[SummingTask]:
-    """Yield the tasks of a log: some segments each; ``asked`` are any offsets."""
+) -> list[SummingTask]:
+    """Return the tasks of a log: some segments each; ``asked`` are any offsets."""
     spans = lag_counts.stretches(task)
     chosen = [n for n, (base, behind) in enumerate(spans) if behind > log.start and base < log.stable]
-    begin, size = 0, 0
+    tasks: list[SummingTask] = []
     for k, number in enumerate(chosen):
-        size += task.replica.segments[number].size
-        if size >= MOST_BYTES or k == len(chosen) - 1:
-            some = chosen[begin : k + 1]
-            low = -1 if begin == 0 else spans[some[0]][0]
-            behind = lag_counts.FAR if k == len(chosen) - 1 else spans[chosen[k + 1]][0]
-            here = tuple(sorted({offset for offset in asked if low <= offset < behind}))
-            yield SummingTask(-1, side, pair, log, task, range(some[0], some[-1] + 1), here, key)
-            begin, size = k + 1, 0
-    if not chosen:
-        yield SummingTask(-1, side, pair, log, task, range(0), tuple(sorted(set(asked))), key)
+        low = -1 if k == 0 else spans[number][0]
+        behind = lag_counts.FAR if k == len(chosen) - 1 else spans[chosen[k + 1]][0]
+        here = tuple(sorted({offset for offset in asked if low <= offset < behind}))
+        known = None if here or number >= len(log.summed) else log.summed[number]
+        last = tasks[-1] if tasks else None
+        if last is not None and last.known is known is None and last.size < MOST_BYTES:
+            segments = range(last.segments.start, number + 1)
+            tasks[-1] = last._replace(segments=segments, asked=last.asked + here)
+        else:
+            tasks.append(SummingTask(-1, side, pair, log, task, range(number, number + 1), here, key, known))
+    return tasks or [SummingTask(-1, side, pair, log, task, range(0), tuple(sorted(set(asked))), key)]
 
 
 def sum_rows(task: SummingTask) -> Iterator[pa.RecordBatch]:
@@ -225,7 +255,7 @@ def sum_rows(task: SummingTask) -> Iterator[pa.RecordBatch]:
             total = summer.joined(total, one.total, len(one.offset))
         count += len(one.offset)
     others += [(ASKED, count, offset, -1, "") for offset in waiting]
-    others.append((END, count, int(np.uint64(total).astype(np.int64)), -1, ""))
+    others.append((END, count, total, -1, ""))
     kinds, *numbers, says = zip(*others, strict=True)
     columns = dict(zip(("n", "place", "stamp"), (np.array(c, np.int64) for c in numbers), strict=True))
     place = {"task": task.number, "pair": task.pair, "part": log.partition, "kind": np.array(kinds, np.int8)}

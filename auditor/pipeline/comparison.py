@@ -164,11 +164,11 @@ def compare(options: tuple[AuditOptions, AuditOptions], runner: Runner, asked: C
     if not names:
         none = "no topic of A is in B: give --topic-map A=B, or check the paths"
         raise AuditInputError(none if lacking else "A has no topic to compare: check --topic and the path of A")
-    sides = []
+    sides, key = [], asked.key or os.urandom(KEY_BYTES)
     for audit, topics in zip(listed, zip(*names, strict=True), strict=True):
         of = {c.topic for d in audit.inventory.log_dirs for c in d.replicas if c.topic}
         chosen = (*topics, *sorted(t for t in of if mirror_maker.is_read(t)))
-        sides.append(_Side.of(Audit(replace(audit.options, topics=chosen, may_lack=True), runner)))
+        sides.append(_Side.of(Audit(replace(audit.options, topics=chosen, may_lack=True, sum_key=key), runner)))
     with contextlib.closing(sides[A].audit), contextlib.closing(sides[B].audit):
         pairs = [
             TopicPair(first, other, sides[A].partitions(first) != sides[B].partitions(other)) for first, other in names
@@ -177,7 +177,7 @@ def compare(options: tuple[AuditOptions, AuditOptions], runner: Runner, asked: C
         absent = [
             t for t in absent if not (t.startswith("__") or mirror_maker.INTERNAL.fullmatch(t)) and scope.names(t, None)
         ]
-        return _Comparing((sides[A], sides[B]), pairs, asked.key or os.urandom(KEY_BYTES)).compared(lacking, absent)
+        return _Comparing((sides[A], sides[B]), pairs, key).compared(lacking, absent)
 
 
 class _Translated(NamedTuple):
@@ -207,8 +207,16 @@ class _Comparing:
         groups = list(self._translated())
         tasks = self._tasks(groups)
         runner = self.sides[A].audit.runner
-        with runner.joins("sums", ROWS, tasks[::-1], sum_rows) as joins:  # what the audits read last is in memory
-            others = joins.ask("SELECT * FROM sums").to_pylist()
+        names = ("n", "place", "by_broker")
+        others: list[Fields] = [
+            {"task": task.number, "kind": END, **dict(zip(names, task.known, strict=True))}
+            for task in tasks
+            if task.known is not None
+        ]
+        unknown = [task for task in tasks if task.known is None]
+        if unknown:
+            with runner.joins("sums", ROWS, unknown, sum_rows) as joins:
+                others += joins.ask("SELECT * FROM sums").to_pylist()
         places = self._take(tasks, others)
         streams = self.sides[A].counts.keys() | self.sides[B].counts.keys()
         counts = {s: (self.sides[A].counts[s], self.sides[B].counts[s]) for s in sorted(streams)}

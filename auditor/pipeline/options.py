@@ -36,6 +36,7 @@ class AuditOptions:
     ``whole``: all log directories of each broker are in the input.
     ``only_partitions`` (globs), ``only_brokers``, ``since``, ``may_lack``: what is read
     (:class:`auditor.base.user_input.Scope`).
+    ``sum_key``: asks for sums of records (:mod:`auditor.replay.reading.record_sums`).
     ``fail_on_unsure``: fails also where a partition is held for longer than is normal, if it is held still.
     ``work``: a folder or URI where facts are kept, and found by the next run of the same input; ``resume``: there has
     been one.
@@ -72,6 +73,7 @@ class AuditOptions:
     only_brokers: tuple[int, ...] = ()
     since: Since | None = None
     may_lack: bool = False
+    sum_key: bytes = field(default=b"", repr=False)
     work: str | None = None
     resume: bool = False
     cluster_name: str | None = None

@@ -281,6 +281,7 @@ def _task(
         before_ms=of.before_ms,
         records=options.records and topic != METADATA_TOPIC,
         digests=KEY if replicated else b"",
+        sum_key=b"" if topic.startswith("__") else options.sum_key,
         policy=broker,
         share=share,
         limits=options.limits,

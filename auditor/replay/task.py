@@ -54,7 +54,8 @@ class ReplicaTask:
     ``log_start_known``: whether the log starts at its lowest segment when ``log_start`` is None; without the checkpoint
     file it may start later. ``cleaning_unknown``: neither settings nor a checkpoint file show whether the topic is
     compacted. ``before_ms`` is message.timestamp.before.max.ms where set; ``digests`` asks for digests to compare
-    replicas, under this key of 16 bytes (:mod:`auditor.facts.batch_sums`); ``policy`` is the broker's, as far as known
+    replicas, under this key of 16 bytes (:mod:`auditor.facts.batch_sums`); ``sum_key`` for sums of records
+    (:mod:`auditor.replay.reading.record_sums`); ``policy`` is the broker's, as far as known
     before the log is read; ``policies`` are further ones to replay the replica under, and ``newest_time`` (ms) is the
     time beyond which no producer's clock is believed there. ``share``: this replica's part of what all replicas of
     internal topics may leave together, since the driver holds all of it. ``points``: where the reading finds the
@@ -87,6 +88,7 @@ class ReplicaTask:
     limits: Limits = field(default=DEFAULT_LIMITS)
     leaves_resume_point: bool = False
     resume_point: bytes = b""
+    sum_key: bytes = field(default=b"", repr=False)
     points: KeptPoints | None = field(default=None, repr=False)  # the facts do not depend on them
 
     @property

@@ -100,7 +100,7 @@ def shared_key(task: ReplicaTask, number: int) -> Hashable | None:
         return None
     judged = (log_start_of(task), intact_from(task)) if task.records else None
     until = behind[0].base_offset if behind else -1
-    wanted = task.records, task.digests, task.limits
+    wanted = task.records, task.digests, task.sum_key, task.limits
     return segment.place, segment.name, segment.index, segment.timeindex, until, judged, *wanted
 
 
@@ -154,7 +154,7 @@ def _chunks(f: BinaryFile, task: ReplicaTask, number: int, span: ByteRange) -> I
             limits=task.limits,
             records=task.records,
             offsets=(lowest if span.lowest < 0 else span.lowest, until),
-            keep_bytes=task.replica.topic in PACKED,
+            keep_bytes=task.replica.topic in PACKED or bool(task.sum_key),
             raw=task.has_internal_rows and task.replica.topic not in PACKED,
             context=known_of(task, number),
             look=look_of(task),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -13,10 +14,12 @@ from auditor.base.errors import REASONS, DecodeError, Limits
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec import mirror_maker
 from auditor.connectors.codec.batches import BatchColumns, RecordColumns
+from auditor.connectors.codec.damaged_fields import signed64
 from auditor.connectors.codec.primitives import le64, varint
 from auditor.connectors.codec.records import UNRELIABLE, Decoded, decode_records
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.logdir.copy_view import CopyView
+from auditor.facts.replica_facts import SummedRun
 from auditor.replay.reading import lag_counts
 from auditor.replay.reading.lag_counts import FAR, Outcomes
 from auditor.replay.task import ReplicaTask
@@ -30,6 +33,7 @@ from auditor.replay.task import ReplicaTask
 KEY_BYTES = 32
 SIZE = 8
 MODULUS = 1 << 64  # of sums in order
+MOST_RUNS = 4096  # of a segment, each with one sum
 U64 = np.uint64
 Words = tuple[U64, U64, U64, U64]
 _BEGIN = np.frombuffer(b"uespemosmodnarodarenegylsetybdet", U64)
@@ -137,14 +141,14 @@ class RecordSummer:
         return out
 
     def in_order(self, sums: np.ndarray) -> int:
-        """Return the sum of records in order, by the sum (uint64) of each."""
+        """Return the sum (of 64 bits with a sign) of records in order, by the sum (uint64) of each."""
         weights = np.full(len(sums), self.factor, U64)
         weights[:1] = 1
-        return int((sums * np.cumprod(weights)[::-1]).sum(dtype=U64))
+        return signed64(int((sums * np.cumprod(weights)[::-1]).sum(dtype=U64)))
 
     def joined(self, first: int, last: int, records: int) -> int:
         """Return the sum in order of two runs of records; ``records``: how many the last one has."""
-        return (first * pow(self.factor, records, MODULUS) + last) % MODULUS
+        return signed64(first * pow(self.factor, records, MODULUS) + last)
 
     def whole(self, run: Decoded, kept: np.ndarray) -> np.ndarray:
         """Return one sum (uint64) of each of the ``kept`` records of a run."""
@@ -223,6 +227,7 @@ class RecordsInOrder(NamedTuple):
     """Records of consecutive offsets with one sum, that of their order too."""
 
     offset: np.ndarray  # int64
+    producer_id: int  # as in SummedRun
     by_broker: bool  # whether a broker set the timestamp of any
     total: int
 
@@ -248,14 +253,15 @@ Summed = SummedRecords | RecordsInOrder | UnreadRecords
 class RecordReading(NamedTuple):
     """Reads the records of a log from offset ``start`` to before its last stable offset ``stable``.
 
-    Without markers, and without records of transactions that ``outcomes`` has as open or aborted. ``each``: yields
-    sums of each record, else one of many. Checksums are verified.
+    Without markers, and without records of transactions that ``outcomes`` has as open or aborted; where it is None,
+    runs of records are of one transaction each. ``each``: yields sums of each record, else one of many. Checksums are
+    verified.
     """
 
     task: ReplicaTask
     start: int
     stable: int
-    outcomes: Outcomes
+    outcomes: Outcomes | None
     summer: RecordSummer
     each: bool
 
@@ -278,17 +284,19 @@ class RecordReading(NamedTuple):
                 for error in chunk.errors:  # at the end of the log it may be in flight, and hides nothing
                     if error.reason != "vanished" and (behind < FAR or error.position + error.length < size):
                         yield _lost_in(error, chunk.rows, reached, min(behind, self.stable))
-                yield from self._of_chunk(chunk)
+                yield from self.of_chunk(chunk)
                 if len(chunk.rows):
                     reached = max(reached, int(chunk.rows[-1, walking.LAST_OFFSET]) + 1)
 
-    def _of_chunk(self, chunk: Chunk) -> Iterator[Summed]:
+    def of_chunk(self, chunk: Chunk) -> Iterator[Summed]:
+        """Yield the records of a chunk, and what could not be read."""
         rows, raw = chunk.rows, chunk.raw
         first, last = rows[:, walking.BASE_OFFSET], rows[:, walking.LAST_OFFSET]
         attributes = np.where(rows[:, walking.MAGIC] == 2, rows[:, walking.ATTRIBUTES], 0)
         chosen = (last >= self.start) & (first < self.stable) & (attributes & walking.CONTROL == 0)
         inside = chosen & (attributes & walking.TRANSACTIONAL != 0)
-        chosen[inside] = self.outcomes.of(first[inside], rows[inside, walking.PRODUCER_ID]) == lag_counts.SEEN
+        if self.outcomes is not None:
+            chosen[inside] = self.outcomes.of(first[inside], rows[inside, walking.PRODUCER_ID]) == lag_counts.SEEN
         chosen &= rows[:, walking.RECORD_COUNT] != 0
         wrong = chosen & (rows[:, walking.FLAWS] & walking.FLAW_CRC != 0)
         for n in np.flatnonzero(wrong).tolist():
@@ -306,13 +314,25 @@ class RecordReading(NamedTuple):
             kept = (r.offset >= self.start) & (r.offset < self.stable) & (r.flaws & UNRELIABLE == 0)
             by_broker = (some.attributes & walking.LOG_APPEND_TIME != 0) & (some.magic >= 1)
             if not self.each:
-                total = self.summer.in_order(self.summer.whole(run, kept))
-                yield RecordsInOrder(r.offset[kept], bool(by_broker[run.rows].any()), total)
+                whose = np.where(inside[places] & (self.outcomes is None), some.producer_id, -1)[r.batch]
+                yield from self._in_order(run, kept, whose, bool(by_broker[run.rows].any()))
                 continue
             headers = np.where(kept, r.header_count, 0)
             sums = self.summer.of_records(run._replace(records=r._replace(header_count=headers)))
             columns = (r.offset, r.timestamp, some.producer_id[r.batch], *sums, by_broker[r.batch])
             yield SummedRecords(*(column[kept] for column in columns))
+
+    def _in_order(self, run: Decoded, kept: np.ndarray, whose: np.ndarray, by_broker: bool) -> Iterator[Summed]:
+        sums, offset, whose = self.summer.whole(run, kept), run.records.offset[kept], whose[kept]
+        # There is a marker between transactions, so an offset is missing.
+        cuts = np.flatnonzero((np.diff(whose) != 0) | ((whose[1:] >= 0) & (np.diff(offset) > 1))) + 1
+        if len(cuts) > MOST_RUNS:
+            yield UnreadRecords(int(offset[0]), int(offset[-1]), "too many transactions")
+            return
+        for begin, end in pairwise((0, *cuts.tolist(), len(offset))):
+            if begin < end:
+                total = self.summer.in_order(sums[begin:end])
+                yield RecordsInOrder(offset[begin:end], int(whose[begin]), by_broker, total)
 
     def _of_copy(self, raw: Sequence[bytes], some: BatchColumns) -> Iterator[Summed]:
         for n, stored in enumerate(raw):
@@ -327,7 +347,7 @@ class RecordReading(NamedTuple):
                 data, width = kept.view(np.uint8).ravel(), kept.itemsize * _COLUMNS
                 starts = np.arange(len(kept)) * width + kept.itemsize  # behind the offset
                 sums = self.summer.sums(data, starts, np.full(len(kept), width - kept.itemsize))
-                yield RecordsInOrder(offset, by_broker, self.summer.in_order(sums))
+                yield RecordsInOrder(offset, -1, by_broker, self.summer.in_order(sums))
                 continue
             producer, times = np.full(len(kept), some.producer_id[n]), np.full(len(kept), by_broker)
             yield SummedRecords(offset, timestamp, producer, key, value, header, times)
@@ -339,3 +359,34 @@ def _lost_in(error: DecodeError, rows: np.ndarray, reached: int, behind: int) ->
     first = int(rows[place - 1, walking.LAST_OFFSET]) + 1 if place else reached
     last = int(rows[place, walking.BASE_OFFSET]) - 1 if place < len(rows) else behind - 1
     return UnreadRecords(first, max(first, last), f"{error.file}: {REASONS.get(error.reason, error.reason)}")
+
+
+class SegmentSums:
+    """Sums the records of a segment in order while an audit reads it; ``runs`` are those of ``SegmentScan.sums``."""
+
+    def __init__(self, task: ReplicaTask) -> None:
+        self.reading = RecordReading(task, -FAR, FAR, None, RecordSummer(task.sum_key), each=False)
+        self.runs: list[SummedRun] | None = [] if task.place.view is None else None  # who made a copy chose the key
+
+    def take(self, chunk: Chunk) -> None:
+        """Add a chunk, read with its bytes."""
+        if self.runs is None:
+            return
+        if chunk.errors or chunk.body_errors:
+            self.runs = None
+            return
+        for one in self.reading.of_chunk(chunk):
+            if not isinstance(one, RecordsInOrder) or len(self.runs) >= MOST_RUNS:
+                self.runs = None
+                return
+            self._add(self.runs, one)
+
+    def _add(self, runs: list[SummedRun], one: RecordsInOrder) -> None:
+        first, last, records = int(one.offset[0]), int(one.offset[-1]), len(one.offset)
+        run = SummedRun(first, last, one.producer_id, records, one.total, one.by_broker)
+        before = runs[-1] if runs else run
+        if runs and before.producer_id == run.producer_id and (run.producer_id < 0 or first == before.last + 1):
+            total = self.reading.summer.joined(before.total, one.total, records)
+            by_broker, run = run.by_broker or before.by_broker, runs.pop()
+            run = run._replace(last=last, records=run.records + records, total=total, by_broker=by_broker)
+        runs.append(run)

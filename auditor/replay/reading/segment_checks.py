@@ -28,6 +28,7 @@ from auditor.facts.replica_facts import SegmentScan
 from auditor.replay.producers.audit_replay import intact_from, known_of, log_start_of
 from auditor.replay.reading.index_checks import FaultyEntries, OffsetCheck, Settled, SettledTimes, TimeCheck
 from auditor.replay.reading.record_checks import largest_times
+from auditor.replay.reading.record_sums import SegmentSums
 from auditor.replay.task import ReplicaTask, as_records
 
 # Digests to compare replicas by: the packed headers of its batches, or their sums if they are many ([decision
@@ -549,6 +550,7 @@ class SegmentChecks:
         self.scan = RecoveryScan(segment.base_offset, segment.size, segment.index is not None, again)
         self.task, self.number = task, number
         self.outcome = SegmentOutcome(self.scan.scan, digests=new_headers(task))
+        self.sums = SegmentSums(task) if task.sum_key else None
         self.bounds = log_start_of(task), intact_from(task)
         self.end, self.accounted = 0, segment.size
         self.unread: list[tuple[int, int]] = []  # first byte, byte behind the last one
@@ -600,6 +602,8 @@ class SegmentChecks:
         _note_times(self.scan.scan, chunk.rows)
         if self.outcome.digests is not None:
             self.outcome.digests = add_headers(self.outcome.digests, chunk.rows, self.number, self.task)
+        if self.sums is not None:
+            self.sums.take(chunk)
         if self.offsets is not None:
             self.offsets.take(chunk.rows)
         if self.times is not None:
@@ -648,6 +652,8 @@ class SegmentChecks:
     def finish(self) -> SegmentOutcome:
         """Return the outcome after the last chunk."""
         self.scan.finish()
+        if self.sums is not None:
+            self.scan.scan.sums = self.sums.runs
         self.outcome.bytes["bytes_skipped"] += self.segment.size - self.accounted  # of a remote one, what the next has
         return self._with_faults()
 
