@@ -28,4 +28,5 @@ def test_rows_are_the_same(spark: SparkSession, tmp_path: Path, parts: int) -> N
     inline = compared(*paths)
     runner = running.runner_for("local[2]", spark)
     assert compared(*paths, runner=runner) == inline
+    assert compared(paths[0], paths[0], runner=runner) == compared(paths[0], paths[0])
     assert {"missing", "duplicated", "changed", "extra"} <= {row["kind"] for row in inline.rows}

@@ -17,11 +17,13 @@ import auditor
 from auditor import cli
 from auditor.dashboards.comparison_page import comparison_page
 from auditor.dashboards.table_lines import comparison_lines
-from auditor.pipeline import compared_records
-from tests import corpora
+from auditor.pipeline import compared_records, comparison
+from auditor.replay.reading import record_sums
+from tests import bare_broker, corpora, segments
 from tests.bare_broker import BEGAN
 from tests.compared import LOG_APPEND_TIME, Directory, Sent, compared, places, sent
 from tests.facts import opened
+from tests.forge import TRANSACTIONAL, Batch
 
 ALL = range(90)
 
@@ -138,6 +140,45 @@ def test_aborted_and_open_transactions_are_no_part_of_it(tmp_path: Path) -> None
     assert compared(path, one(tmp_path / "b", sent(1, 2, 3, 7, 8))).rows == []
     done = compared(path, one(tmp_path / "c", sent(*range(1, 9))))
     assert places(done) == [("extra", 0, 2, 8, 3, 5, 3)]
+
+
+def interleaved(root: Path, seed: int) -> tuple[Path, list[Sent]]:
+    """A log of three producers' transactions and of plain batches; the records that read_committed consumers get."""
+    draw, made = random.Random(seed), Directory(root, "t-0")
+    begun: dict[int, list[tuple[Batch, list[Sent], int]]] = {}
+    seen: list[tuple[int, list[Sent]]] = []
+    for n in range(0, 3 * 40, 3):
+        some, producer = sent(*range(n, n + draw.randint(1, 3))), draw.choice([-1, 7, 8, 9])
+        if producer >= 0 and producer in begun and draw.random() < 0.4:
+            commit, data = draw.random() < 0.6, begun.pop(producer)
+            bare_broker.end(made.logs["t-0"], data[0][0], commit, some[0].time)
+            seen += [(offset, of) for _, of, offset in data if commit]
+        elif producer >= 0:
+            sequence = sum(len(of) for _, of, _ in begun.get(producer, ()))
+            header = {"producer_id": producer, "epoch": 0, "sequence": sequence, "attributes": TRANSACTIONAL}
+            (batch,) = made.write("t-0", some, **header)
+            begun.setdefault(producer, []).append((batch, some, batch.last - len(some) + 1))
+        else:
+            (batch,) = made.write("t-0", some)
+            seen.append((batch.last - len(some) + 1, some))
+    stable = min((data[0][2] for data in begun.values()), default=1 << 60)
+    return made.save(), [record for offset, of in sorted(seen) if offset < stable for record in of]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_equal_is_read_once_whatever_its_transactions(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The audits have summed it. With too many transactions for that it is read again, and is equal too."""
+    path, records = interleaved(tmp_path / "a", seed)
+    copy, lacks = one(tmp_path / "b", records), one(tmp_path / "c", [*records[:5], *records[6:]])
+    with monkeypatch.context() as patch:
+        patch.setattr(comparison, "sum_rows", None)
+        assert compared(path, copy).rows == []
+    monkeypatch.setattr(record_sums, "MOST_RUNS", 2)
+    done = compared(path, copy)
+    assert (done.rows, done.records) == ([], (len(records), len(records)))
+    assert [(row["kind"], row["records"]) for row in compared(path, lacks).rows] == [("missing", 1)]
 
 
 def test_times_that_the_broker_sets_are_explained(tmp_path: Path) -> None:
@@ -411,6 +452,37 @@ def test_unreadable_records_are_inconclusive(tmp_path: Path) -> None:
     assert (done.incomplete, done.differs) == (True, False)
     assert {row["kind"] for row in done.rows} == {"unread", "missing"}
     assert sum(row["records"] or 0 for row in done.rows) == 3
+
+
+def test_records_that_cannot_be_decompressed_are_inconclusive(tmp_path: Path) -> None:
+    """The checksum is right: the producer, or the limit of decompression, is to blame."""
+    b = Directory(tmp_path / "b", "t-0")
+    b.write("t-0", sent(*ALL[:45]))
+    log = b.logs["t-0"]
+    log.append(Batch(segments.batch(b"no gzip", 3, base_offset=log.end, attributes=1)))
+    b.write("t-0", sent(*ALL[48:]))
+    done = compared(one(tmp_path / "a", sent(*ALL)), b.save())
+    assert (done.incomplete, done.differs) == (True, False)
+    assert [(row["kind"], row["records"]) for row in done.rows] == [("missing", 3), ("unread", None)]
+
+
+def test_files_that_change_while_they_are_read_are_inconclusive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records that a partition has when it is summed, and no more when it is read again."""
+    a, b = one(tmp_path / "a", sent(*ALL)), one(tmp_path / "b", sent(*ALL[:30], *ALL[33:]))
+    file = next((b / "t-0").glob("*.log"))
+    take = comparison._Comparing._take
+
+    def cut(*given: Any) -> Any:
+        with file.open("r+b") as f:
+            f.truncate(file.stat().st_size // 2)
+        return take(*given)
+
+    monkeypatch.setattr(comparison._Comparing, "_take", cut)
+    done = compared(a, b)
+    assert (done.incomplete, done.differs) == (True, False)
+    assert comparison.CHANGED in {row["note"] for row in done.rows}
 
 
 def test_partitions_that_are_not_in_the_input_are_inconclusive(tmp_path: Path) -> None:
