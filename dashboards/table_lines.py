@@ -273,17 +273,16 @@ def without_right_groups(rows: Iterable[Values]) -> list[Values]:
     return [row for row in rows if row["kind"] != "group_right"]
 
 
-def comparison_counts(rows: Iterable[Values]) -> dict[str, dict[str, Any]]:
-    """Return ranges and records (None: unknown) by kind, whether it counts as a difference, and ``why`` it does not."""
-    counts: dict[str, dict[str, Any]] = {}
+def comparison_counts(rows: Iterable[Values]) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return ranges and records (None: unknown) by kind and by why it is no difference, empty where it is one."""
+    counts: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows:
-        count = counts.setdefault(row["kind"], {"ranges": 0, "records": None, "differs": 0, "why": "explained"})
+        unsure = row["kind"] == "unread" or (row["note"] or "").startswith("inconclusive")
+        why = "" if row["differs"] else "inconclusive" if unsure else "explained"
+        count = counts.setdefault((row["kind"], why), {"ranges": 0, "records": None})
         count["ranges"] += 1
         if row["records"] is not None:
             count["records"] = (count["records"] or 0) + row["records"]
-        count["differs"] |= row["differs"]
-        if row["kind"] == "unread" or (row["note"] or "").startswith("inconclusive"):
-            count["why"] = "inconclusive"
     return counts
 
 

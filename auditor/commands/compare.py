@@ -61,8 +61,9 @@ def run(args: argparse.Namespace) -> int:
     ours = replace(theirs, paths=(args.a,), topics=tuple(args.topic))
     out = utf8_stdout()
     try:
-        if args.html is not None:
-            args.html.open("a").close()
+        if args.html is not None and not args.html.is_file():
+            args.html.open("x").close()
+            args.html.unlink()
     except OSError as error:
         raise AuditInputError(f"cannot write --html {args.html}: {error.strerror}; give another FILE") from None
     with running.failures(), running.runner(ours) as runner:

@@ -10,6 +10,7 @@ import numpy as np
 
 from auditor.base.compiled import kernel
 from auditor.base.errors import DecodeError
+from auditor.base.siphash import U64, absorb, begun, ended
 
 # Long replicas are compared by a keyed sum of each range of 256 offsets, in place of their headers.
 #
@@ -33,7 +34,6 @@ SUMMED = (
     "position",
     "segment",
 )
-U64 = np.uint64
 BASE_OFFSET, LAST_OFFSET, CRC, LEADER_EPOCH, PRODUCER, PRODUCER_EPOCH, SEQUENCE, MAGIC, CRC_OK, POSITION = range(10)
 _AT = np.arange(10)
 KEY_BYTES = 16
@@ -49,13 +49,9 @@ RANGE = np.dtype([(name, "i8") for name in OF_RANGE])
 OF_RUN = ("epoch", "first", "last")  # a leader epoch, base offsets of its first and last sound batch
 RUN = np.dtype([(name, "i8") for name in OF_RUN])
 RANGES, RUNS, ORDERED, REACH, WIDTH, ALL, ALL_DIGEST = range(7)  # of a state; ALL: batches, once out of order
-_ROT13, _ROT16, _ROT17, _ROT21, _ROT32 = (U64(n) for n in (13, 16, 17, 21, 32))
-_REST13, _REST16, _REST17, _REST21 = (U64(64 - n) for n in (13, 16, 17, 21))
-_INIT0, _INIT1 = U64(0x736F6D6570736575), U64(0x646F72616E646F6D)
-_INIT2, _INIT3 = U64(0x6C7967656E657261), U64(0x7465646279746573)
-_END, _LENGTH = U64(0xFF), U64(40 << 56)
+_LENGTH = U64(40 << 56)
 _LOW32, _LOW16, _LOW8 = U64(0xFFFFFFFF), U64(0xFFFF), U64(0xFF)
-_16, _24 = U64(16), U64(24)
+_16, _24, _32 = U64(16), U64(24), U64(32)
 
 
 class HeaderFiles(Protocol):
@@ -75,34 +71,12 @@ class HeaderFiles(Protocol):
 
 
 @kernel
-def _round(v0: U64, v1: U64, v2: U64, v3: U64) -> tuple[U64, U64, U64, U64]:
-    v0 = v0 + v1
-    v1 = ((v1 << _ROT13) | (v1 >> _REST13)) ^ v0
-    v0 = (v0 << _ROT32) | (v0 >> _ROT32)
-    v2 = v2 + v3
-    v3 = ((v3 << _ROT16) | (v3 >> _REST16)) ^ v2
-    v0 = v0 + v3
-    v3 = ((v3 << _ROT21) | (v3 >> _REST21)) ^ v0
-    v2 = v2 + v1
-    v1 = ((v1 << _ROT17) | (v1 >> _REST17)) ^ v2
-    v2 = (v2 << _ROT32) | (v2 >> _ROT32)
-    return v0, v1, v2, v3
-
-
-@kernel
 def siphash(key: np.ndarray, w0: U64, w1: U64, w2: U64, w3: U64, w4: U64) -> U64:
     """SipHash-1-3 of five words of 64 bits under a key of two (all uint64)."""
-    v0, v1, v2, v3 = key[0] ^ _INIT0, key[1] ^ _INIT1, key[0] ^ _INIT2, key[1] ^ _INIT3
-    v0, v1, v2, v3 = _round(v0, v1, v2, v3 ^ w0)
-    v0, v1, v2, v3 = _round(v0 ^ w0, v1, v2, v3 ^ w1)
-    v0, v1, v2, v3 = _round(v0 ^ w1, v1, v2, v3 ^ w2)
-    v0, v1, v2, v3 = _round(v0 ^ w2, v1, v2, v3 ^ w3)
-    v0, v1, v2, v3 = _round(v0 ^ w3, v1, v2, v3 ^ w4)
-    v0, v1, v2, v3 = _round(v0 ^ w4, v1, v2, v3 ^ _LENGTH)
-    v0, v1, v2, v3 = _round(v0 ^ _LENGTH, v1, v2 ^ _END, v3)
-    v0, v1, v2, v3 = _round(v0, v1, v2, v3)
-    v0, v1, v2, v3 = _round(v0, v1, v2, v3)
-    return v0 ^ v1 ^ v2 ^ v3
+    v = begun(key)
+    for word in (w0, w1, w2, w3, w4, _LENGTH):
+        v = absorb(v, word, 1)
+    return ended(v, 3)
 
 
 @kernel
@@ -112,12 +86,12 @@ def _digest(batches: np.ndarray, columns: np.ndarray, i: int, ok: int, key: np.n
     crc = U64(batches[i, columns[CRC]]) if magic == 2 else U64(0)
     epoch = U64(batches[i, columns[LEADER_EPOCH]]) & _LOW32
     small = (U64(batches[i, columns[PRODUCER_EPOCH]]) & _LOW16) | ((U64(magic) & _LOW8) << _16)
-    sequence = U64(batches[i, columns[SEQUENCE]]) << _ROT32
+    sequence = U64(batches[i, columns[SEQUENCE]]) << _32
     return siphash(
         key,
         U64(batches[i, columns[BASE_OFFSET]]),
         U64(batches[i, columns[LAST_OFFSET]]),
-        (crc << _ROT32) | epoch,
+        (crc << _32) | epoch,
         U64(batches[i, columns[PRODUCER]]),
         small | (U64(ok) << _24) | sequence,
     )

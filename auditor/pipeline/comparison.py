@@ -17,6 +17,7 @@ from auditor.connectors.schema import MadeOf, declared
 from auditor.facts.offsets import SHARE
 from auditor.pipeline import summary
 from auditor.pipeline.alignment import Alignment, less
+from auditor.pipeline.cluster_settings import METADATA_TOPIC
 from auditor.pipeline.compared_records import (
     ASKED,
     END,
@@ -34,6 +35,7 @@ from auditor.pipeline.compared_records import (
     translations,
 )
 from auditor.pipeline.matched_records import PARTITION_BITS, Matched, RecordMatcher, Stream, TaskRow
+from auditor.pipeline.rehearsal_table import NOT_WHOLE
 from auditor.pipeline.topic_pairs import TopicPair, named_pairs
 from auditor.pipeline.whole_audit import Audit
 from auditor.replay.reading.record_sums import KEY_BYTES, RecordSummer
@@ -231,6 +233,10 @@ class _Comparing:
             rows = [*self._of_records(matcher, matched), *self._of_pairs(matched, rewritten)]
         for first in absent:
             self.unread[NO_STREAM].append(_row("unread", topic=first, note=NOT_IN_INPUT, differs=False))
+        for n, side in enumerate(self.sides):
+            if any(one.metadata is not None and not one.whole for one in side.audit.settings.values()):
+                name = {"other_topic" if n == B else "topic": METADATA_TOPIC}
+                self.unread[NO_STREAM].append(_row("unread", note=NOT_WHOLE, differs=False) | name)
         for first in lacking:
             if self.sides[B].partitions(first) or not self.sides[B].has_metadata:  # another broker may have it
                 self.unread[NO_STREAM].append(_row("unread", topic=first, note=NOT_IN_INPUT, differs=False))

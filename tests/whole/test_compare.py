@@ -16,7 +16,7 @@ import pytest
 import auditor
 from auditor import cli
 from auditor.dashboards.comparison_page import comparison_page
-from auditor.dashboards.table_lines import comparison_lines
+from auditor.dashboards.table_lines import comparison_counts, comparison_lines
 from auditor.pipeline import compared_records, comparison
 from auditor.replay.reading import record_sums
 from tests import bare_broker, corpora, segments
@@ -464,6 +464,34 @@ def test_records_that_cannot_be_decompressed_are_inconclusive(tmp_path: Path) ->
     done = compared(one(tmp_path / "a", sent(*ALL)), b.save())
     assert (done.incomplete, done.differs) == (True, False)
     assert [(row["kind"], row["records"]) for row in done.rows] == [("missing", 3), ("unread", None)]
+
+
+def test_damaged_metadata_is_inconclusive(tmp_path: Path) -> None:
+    """It may have said that a topic has more partitions, or is compacted."""
+    a, b = (Directory(tmp_path / name, "t-0") for name in ("a", "b"))
+    for side in (a, b):
+        side.write("t-0", sent(*ALL))
+        side.only_partition("t")
+    paths = a.save(), b.save()
+    assert compared(*paths).rows == []
+    file = next((paths[1] / "__cluster_metadata-0").glob("*.log"))
+    data = bytearray(file.read_bytes())
+    data[-5] ^= 0xFF
+    file.write_bytes(data)
+    done = compared(*paths)
+    assert (done.incomplete, done.differs) == (True, False)
+    assert ("unread", "__cluster_metadata") in {(row["kind"], row["other_topic"]) for row in done.rows}
+
+
+def test_sums_of_a_kind_do_not_mix_what_is_proved_with_what_is_not(tmp_path: Path) -> None:
+    """B lacks records of partition 1, and the directory of partition 0."""
+    a, b = Directory(tmp_path / "a", "t-0", "t-1"), Directory(tmp_path / "b", "t-1")
+    a.write("t-0", sent(*range(30, 60)))
+    a.write("t-1", sent(*range(30)))
+    b.write("t-1", sent(*range(10), *range(12, 30)))
+    done = compared(a.save(), b.save())
+    counts = {key: count["records"] for key, count in comparison_counts(done.rows).items()}
+    assert counts == {("missing", ""): 2, ("missing", "inconclusive"): 30, ("unread", "inconclusive"): None}
 
 
 def test_files_that_change_while_they_are_read_are_inconclusive(
