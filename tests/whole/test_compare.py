@@ -402,9 +402,13 @@ def test_a_batch_whose_length_is_damaged_is_no_all_clear(tmp_path: Path) -> None
     assert (row["kind"], row["other_first_offset"], row["other_last_offset"]) == ("unread", 3, 89)
 
 
+@pytest.mark.parametrize("has_times", [True, False])
 @pytest.mark.parametrize(("retention_ms", "kind"), [(60_000, "expired"), (-1, "missing"), (7 * 86_400_000, "missing")])
-def test_retention_explains_only_what_it_can_delete(tmp_path: Path, retention_ms: int, kind: str) -> None:
-    """The records are older than a minute, and younger than a week."""
+def test_retention_explains_only_what_it_can_delete(
+    tmp_path: Path, retention_ms: int, kind: str, has_times: bool
+) -> None:
+    """The records are older than a minute, and younger than a week. Without times, they are of any age."""
+    kind = "expired" if retention_ms > 0 and not has_times else kind
     settings = f"log.retention.ms={retention_ms}\n"
     made = []
     for name, numbers, start in (("a", ALL, 0), ("b", range(30, 90), 30)):
@@ -412,7 +416,8 @@ def test_retention_explains_only_what_it_can_delete(tmp_path: Path, retention_ms
         for log in side.logs.values():
             (log.folder.parent / "log-start-offset-checkpoint").write_text("0\n0\n")
         side.only_partition("t")
-        side.write("t-0", sent(*numbers))
+        records = sent(*numbers)
+        side.write("t-0", records if has_times else [record._replace(time=-1) for record in records])
         side.controller.go_on(BEGAN + 3_600_000)
         made.append(side.save().parent)  # with the broker's file of settings
     (row,) = compared(*made).rows
