@@ -585,6 +585,8 @@ class SegmentChecks:
         if self.offsets is None or (times is not None and self.times is None):
             return False
         self.scan.go_on(point.scan, point.rebuilt)
+        if self.sums is not None:
+            self.sums.runs = None  # a point has none of what is before it
         self.outcome.scan, self.outcome.digests = point.scan, point.digests
         self.end = point.position
         return True
