@@ -525,8 +525,12 @@ class ReplicaFacts:
     @property
     def lacks_end(self) -> bool:
         """Whether checkpoints and snapshots promise more than the log has: it is older than they are, or lost data."""
-        promised = max(0, self.high_watermark or 0, self.recovery_point or 0, *(s.offset for s in self.snapshots))
-        return promised > self.log_end
+        return self.promised_end > self.log_end
+
+    @property
+    def promised_end(self) -> int:
+        """The highest log end that checkpoints and snapshots promise."""
+        return max(0, self.high_watermark or 0, self.recovery_point or 0, *(s.offset for s in self.snapshots))
 
     @property
     def ends_early(self) -> bool:

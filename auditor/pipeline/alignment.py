@@ -95,5 +95,9 @@ class Alignment:
 
 
 def less(spans: Iterable[tuple[int, int]], first: int, behind: int) -> int:
-    """Return how many numbers of ``[first, behind)`` are in none of the spans (first and last, not overlapping)."""
-    return behind - first - sum(max(0, min(last + 1, behind) - max(begin, first)) for begin, last in spans)
+    """Return how many numbers of ``[first, behind)`` are in none of the spans (first and last); below 0 backwards."""
+    left, reached = behind - first, first
+    for begin, last in sorted(spans):
+        begin, end = max(begin, reached), min(last + 1, behind)
+        left, reached = left - max(0, end - begin), max(reached, end)
+    return left

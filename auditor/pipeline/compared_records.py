@@ -15,8 +15,9 @@ from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec import mirror_maker
 from auditor.connectors.codec.mirror_maker import TranslatedOffset
 from auditor.connectors.codec.records import UNRELIABLE
+from auditor.connectors.kafka_names import INTERNAL_TOPICS
 from auditor.connectors.schema import from_columns, texts
-from auditor.facts.replica_facts import SummedRun
+from auditor.facts.replica_facts import ReplicaFacts, SummedRun
 from auditor.pipeline.lag_table import stable_end
 from auditor.pipeline.space_table import FOREVER, ahead_ms, setting
 from auditor.replay.reading import lag_counts
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 
 Log = tuple[str, int]  # topic and partition
+NOT_REMOTE = "in remote storage: give its directory by --remote"
+NO_FILE = "no segment file has these offsets"
+NO_END = "its checkpoints or snapshots promise more than the log has"
 
 
 class InOrder(NamedTuple):
@@ -82,11 +86,11 @@ def _readable(clusters: Mapping[str, Cluster], key: bytes, packed: Iterable[byte
     for replicas in logs_of(packed):
         log = LogView(replicas, clusters[replicas[0].join_key])
         leader, end = log.leader, log.readable_end
-        if log.is_gone or log.topic.startswith("__") or not (leader.scans or leader.text):
+        if log.is_gone or log.topic in INTERNAL_TOPICS or not (leader.scans or leader.text):
             continue  # without a segment file, even an empty one, nothing is known of the log
         outcomes, stable = Outcomes(leader.transactions, end), stable_end(leader, end)
         place = (leader.join_key, leader.log_dir, log.topic, log.partition)
-        damaged = [*_damaged(leader.errors, stable)]
+        damaged = [*_damaged(leader.errors, stable), *_lacking(leader)]
         summed = [_summed(scan.sums, leader.own_start, stable, outcomes, summer) for scan in leader.scans]
         span = leader.own_start, stable, leader.log_end
         logs.append(ReadableLog(*place, *span, outcomes, _expired_ms(log), damaged, summed))
@@ -101,10 +105,21 @@ def _summed(
         return None
     first, whose = (np.array([getattr(run, name) for run in inside], np.int64) for name in ("first", "producer_id"))
     seen = (whose < 0) | (outcomes.of(first, whose) == lag_counts.SEEN)
-    records = total = 0
+    records, total, by_broker = 0, 0, False
     for run in (run for run, one in zip(inside, seen.tolist(), strict=True) if one):
         records, total = records + run.records, summer.joined(total, run.total, run.records)
-    return InOrder(records, total, any(run.by_broker for run in inside))
+        by_broker |= run.by_broker
+    return InOrder(records, total, by_broker)
+
+
+def _lacking(leader: ReplicaFacts) -> Iterator[tuple[int, int, str]]:
+    """Offsets that the log has or had, and no file of the input has."""
+    if leader.remote_from >= 0:
+        yield leader.remote_from, leader.log_start - 1, NOT_REMOTE
+    for first, behind in leader.absent:
+        yield first, behind - 1, NOT_REMOTE if behind <= leader.local_start else NO_FILE
+    if leader.promised_end > leader.log_end:
+        yield leader.log_end, leader.promised_end - 1, NO_END
 
 
 def _damaged(errors: Iterable[DecodeError], stable: int) -> Iterator[tuple[int, int, str]]:
@@ -118,6 +133,9 @@ def _expired_ms(log: LogView) -> int:
     """Return the latest timestamp of what retention can have deleted; without its settings, of anything."""
     leader, cluster = log.leader, log.cluster
     time, size = (setting(cluster, leader.broker_id, log.topic, f"retention.{unit}") for unit in ("ms", "bytes"))
+    policy = setting(cluster, leader.broker_id, log.topic, "cleanup.policy")
+    if policy.sure and "delete" not in policy.value:
+        return -FOREVER
     by_request = leader.own_start > min((scan.base_offset for scan in leader.scans), default=0)
     if (
         by_request

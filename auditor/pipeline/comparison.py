@@ -13,6 +13,7 @@ from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError
 from auditor.connectors.codec import mirror_maker
 from auditor.connectors.codec.mirror_maker import TranslatedOffset
+from auditor.connectors.kafka_names import INTERNAL_TOPICS
 from auditor.connectors.schema import MadeOf, declared
 from auditor.facts.offsets import SHARE
 from auditor.pipeline import summary
@@ -21,6 +22,7 @@ from auditor.pipeline.cluster_settings import METADATA_TOPIC
 from auditor.pipeline.compared_records import (
     ASKED,
     END,
+    NO_FILE,
     ROWS,
     UNREAD,
     A,
@@ -162,7 +164,12 @@ def compare(options: tuple[AuditOptions, AuditOptions], runner: Runner, asked: C
     """
     listed = [Audit(one, runner) for one in (options[A], replace(options[B], topics=(), only_partitions=()))]
     ours, theirs = ({c.topic for d in audit.scoped.log_dirs for c in d.replicas if c.topic} for audit in listed)
-    names, lacking = named_pairs({t for t in ours if not t.startswith("__")}, theirs, asked.topic_map)
+
+    def is_compared(topic: str) -> bool:
+        is_named = options[A].topics or topic in asked.topic_map
+        return topic not in INTERNAL_TOPICS and bool(is_named or not mirror_maker.INTERNAL.fullmatch(topic))
+
+    names, lacking = named_pairs([*filter(is_compared, ours)], theirs, asked.topic_map)
     if not names:
         none = "no topic of A is in B: give --topic-map A=B, or check the paths"
         raise AuditInputError(none if lacking else "A has no topic to compare: check --topic and the path of A")
@@ -175,10 +182,8 @@ def compare(options: tuple[AuditOptions, AuditOptions], runner: Runner, asked: C
         pairs = [
             TopicPair(first, other, sides[A].partitions(first) != sides[B].partitions(other)) for first, other in names
         ]
-        scope, absent = options[A].scope, sorted(sides[A].named - ours)
-        absent = [
-            t for t in absent if not (t.startswith("__") or mirror_maker.INTERNAL.fullmatch(t)) and scope.names(t, None)
-        ]
+        scope = options[A].scope
+        absent = [t for t in sorted(sides[A].named - ours) if is_compared(t) and scope.names(t, None)]
         return _Comparing((sides[A], sides[B]), pairs, key).compared(lacking, absent)
 
 
@@ -246,7 +251,7 @@ class _Comparing:
         rows += self._of_groups(groups, matched)
         rows.sort(key=_place)
         totals = tuple(sum(side.counts.values()) for side in self.sides)
-        incomplete = bool(self.unread) or any(side.audit.incomplete() for side in self.sides)
+        incomplete = bool(self.unread) or any(side.audit.lacks_input() for side in self.sides)
         return Comparison(rows, len(counts), (totals[0], totals[1]), incomplete)
 
     def _matched(
@@ -293,6 +298,8 @@ class _Comparing:
                 for log, readable in logs.items():
                     self._count(side, self._stream(number, log[1]), 0)
                     for first, last, why in readable.damaged:
+                        if side == B and why == NO_FILE:
+                            continue  # consumers of B lack them
                         self._unreadable(side, number, log[1], (first, last), why)
                     tasks += summing_tasks(side, number, readable, read[log], asked[side].get(log, ()), self.key)
         return [task._replace(number=number) for number, task in enumerate(tasks)]

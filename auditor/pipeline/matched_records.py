@@ -25,20 +25,22 @@ _SIDE = """SELECT r.pair, t.stream, r.n + t.base AS n, r.place, r.stamp, r.produ
 r.header_sum, CASE WHEN t.keeps THEN r.stamp ELSE 0 END AS ts FROM sums r JOIN tasks t ON r.task = t.task
 WHERE r.kind = {record} AND t.side = {side}"""
 _SAME = "a.key_sum = b.key_sum AND a.value_sum = b.value_sum AND a.ts = b.ts"
-# What the first records have in common, and how often their headers and timestamps differ.
-_PREFIX = f"""SELECT a.pair, a.stream, min(CASE WHEN {_SAME} THEN NULL ELSE a.n END) AS first,
-count(CASE WHEN {_SAME} AND a.header_sum <> b.header_sum THEN 1 END) AS headers, count(*) AS pairs,
-count(CASE WHEN {_SAME} AND a.stamp <> b.stamp THEN 1 END) AS stamps
+_OTHER = f"count(CASE WHEN {_SAME} AND (a.header_sum <> b.header_sum OR a.stamp <> b.stamp) THEN 1 END) AS others"
+# What the first records have in common, and whether headers or timestamps differ.
+_PREFIX = f"""SELECT a.pair, a.stream, min(CASE WHEN {_SAME} THEN NULL ELSE a.n END) AS first, {_OTHER}
 FROM ({{a}}) a JOIN ({{b}}) b ON a.pair = b.pair AND a.stream = b.stream AND a.n = b.n
 WHERE a.stream >= 0 GROUP BY a.pair, a.stream"""
 # Numbered from the end, so that a join hashes the number too.
 _FROM_END = """SELECT r.*, r.n - s.{name}_count AS back FROM ({side}) r JOIN ends s
 ON r.pair = s.pair AND r.stream = s.stream WHERE r.n >= s.low"""
-_SUFFIX = f"""SELECT a.pair, a.stream, max(CASE WHEN {_SAME} THEN NULL ELSE a.n END) AS last,
-count(CASE WHEN {_SAME} AND a.header_sum <> b.header_sum THEN 1 END) AS headers, count(*) AS pairs,
-count(CASE WHEN {_SAME} AND a.stamp <> b.stamp THEN 1 END) AS stamps
+_SUFFIX = f"""SELECT a.pair, a.stream, max(CASE WHEN {_SAME} THEN NULL ELSE a.n END) AS last, {_OTHER}
 FROM ({_FROM_END.format(side="{a}", name="a")}) a JOIN ({_FROM_END.format(side="{b}", name="b")}) b
 ON a.pair = b.pair AND a.stream = b.stream AND a.back = b.back GROUP BY a.pair, a.stream"""
+# Of matched runs, in how many records these differ.
+_DIFFERING = """SELECT a.pair, count(CASE WHEN a.header_sum <> b.header_sum THEN 1 END) AS headers,
+count(CASE WHEN a.stamp <> b.stamp THEN 1 END) AS stamps FROM ({a}) a
+JOIN runs s ON a.pair = s.pair AND a.stream = s.stream AND a.n >= s.first AND a.n <= s.last
+JOIN ({b}) b ON s.pair = b.pair AND s.stream = b.stream AND a.n + s.shift = b.n GROUP BY a.pair"""
 _MIDDLE = """SELECT r.* FROM ({side}) r JOIN spans s ON r.pair = s.pair AND r.stream = s.stream
 WHERE r.n >= s.{name}_low AND r.n < s.{name}_behind"""
 _ON = " AND ".join(f"r.{name} = o.{name}" for name in IDENTITY)
@@ -141,6 +143,10 @@ class RecordMatcher:
         joins.put("pairs", _table({"pair": pa.int32(), "compacted": pa.bool_()}, compacted.items()))
         self.headers, self.stamps, self.matched = (defaultdict[int, int](int) for _ in range(3))
 
+    def _put(self, name: str, columns: Sequence[str], rows: Iterable[Sequence[int]]) -> None:
+        kinds = {"pair": pa.int32(), "stream": pa.int32(), **dict.fromkeys(columns, pa.int64())}
+        self.joins.put(name, _table(kinds, rows))
+
     def _ask(self, text: str) -> list[Fields]:
         rows: list[Fields] = self.joins.ask(text).to_pylist()
         return rows
@@ -174,45 +180,45 @@ class RecordMatcher:
 
     def _ends(self, counts: Mapping[Stream, tuple[int, int]]) -> dict[Stream, tuple[MatchedRun, MatchedRun]]:
         """Return what each stream of one partition begins and ends with in both inputs."""
-        low = {stream: min(count) for stream, count in counts.items() if stream[1] >= 0}
+        low, others = {stream: min(count) for stream, count in counts.items() if stream[1] >= 0}, 0
         for row in self._ask(_PREFIX.format(a=self.a, b=self.b)) if self.any else ():
-            self._note(row)
+            others += row["others"]
             if row["first"] is not None:
                 low[row["pair"], row["stream"]] = row["first"]
         ends = [(*stream, *counts[stream], n) for stream, n in low.items() if n < max(counts[stream])]
         last = {stream: max(n, n + counts[stream][0] - counts[stream][1]) for stream, n in low.items()}
         if ends:
-            names = ("a_count", "b_count", "low")
-            kinds = {"pair": pa.int32(), "stream": pa.int32(), **dict.fromkeys(names, pa.int64())}
-            self.joins.put("ends", _table(kinds, ends))
+            self._put("ends", ("a_count", "b_count", "low"), ends)
             for row in self._ask(_SUFFIX.format(a=self.a, b=self.b)):
-                stream = row["pair"], row["stream"]
-                if len(set(counts[stream])) == 2:  # else the same records were compared before
-                    self._note(row)
+                others += row["others"]
                 if row["last"] is not None:
-                    last[stream] = row["last"] + 1
+                    last[row["pair"], row["stream"]] = row["last"] + 1
         runs = {}
         for stream, n in low.items():
             count, other = counts[stream]
             end = MatchedRun(last[stream], count - 1, last[stream] - count + other)
             runs[stream] = MatchedRun(0, n - 1, 0), end
             self.matched[stream[0]] += n + max(0, end.records)
+        if others:
+            shifts = [(*stream, run.first, run.last, run.other - run.first) for stream in runs for run in runs[stream]]
+            self._put("runs", ("first", "last", "shift"), shifts)
+            for row in self._ask(_DIFFERING.format(a=self.a, b=self.b)):
+                self._note(row)
         return runs
 
     def _keep_middles(self, spans: Sequence[tuple[int, ...]]) -> None:
-        names = ("a_low", "a_behind", "b_low", "b_behind")
-        kinds = {"pair": pa.int32(), "stream": pa.int32(), **dict.fromkeys(names, pa.int64())}
-        self.joins.put("spans", _table(kinds, spans))
+        self._put("spans", ("a_low", "a_behind", "b_low", "b_behind"), spans)
         for name, side in (("a", self.a), ("b", self.b)):
             self.joins.keep(f"middle_{name}", _MIDDLE.format(side=side, name=name))
         self.joins.keep("anchors", _ANCHORS)
 
     def _anchors(self) -> dict[Stream, list[MatchedRun]]:
         counted = (
-            "SELECT pair, count(*) AS n, sum(CAST(headers AS INT)) AS h, sum(CAST(stamps AS INT)) AS s FROM anchors"
+            "SELECT pair, count(*) AS n, count(CASE WHEN headers THEN 1 END) AS headers, "
+            "count(CASE WHEN stamps THEN 1 END) AS stamps FROM anchors"
         )
         for row in self._ask(f"{counted} GROUP BY pair"):
-            self._note({"pair": row["pair"], "headers": row["h"], "stamps": row["s"]})
+            self._note(row)
             self.matched[row["pair"]] += row["n"]
         runs: dict[Stream, list[MatchedRun]] = {}
         begun: Fields = {}
@@ -239,7 +245,7 @@ class RecordMatcher:
         rows = sorted(set(wanted))
         if not rows:
             return {}
-        self.joins.put("wanted", _table({"pair": pa.int32(), "stream": pa.int32(), "n": pa.int64()}, rows))
+        self._put("wanted", ("n",), rows)
         numbered = self._ask(_AT.format(side=self.b if side else self.a))
         return {(row["pair"], row["stream"], row["n"]): row["place"] for row in numbered}
 

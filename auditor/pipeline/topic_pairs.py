@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from auditor.base.errors import AuditInputError
 from auditor.base.words import did_you_mean
-from auditor.connectors.codec import mirror_maker
 
 SEPARATOR = "."  # of DefaultReplicationPolicy
 
@@ -38,7 +37,7 @@ def parsed_map(texts: Sequence[str]) -> dict[str, str]:
 def named_pairs(
     ours: Collection[str], theirs: Collection[str], given: Mapping[str, str]
 ) -> tuple[list[tuple[str, str]], list[str]]:
-    """Return the pairs of topic names, and the topics of A without a pair. Excluded: MirrorMaker's own topics.
+    """Return the pairs of topic names, and the topics of A without a pair.
 
     A name of A means the topic of that name in B (IdentityReplicationPolicy), else the only topic ``SOURCE.NAME`` there
     that A does not have itself (DefaultReplicationPolicy, KIP-382). Errors: :class:`AuditInputError` for a name of
@@ -52,8 +51,6 @@ def named_pairs(
                 )
     pairs, lacking = list(given.items()), []
     for topic in sorted(set(ours) - set(given)):
-        if mirror_maker.INTERNAL.fullmatch(topic):
-            continue
         renamed = [t for t in sorted(set(theirs) - set(ours)) if t.endswith(SEPARATOR + topic)]
         renamed = [t for t in renamed if t not in given.values()]
         if topic in theirs and not renamed:

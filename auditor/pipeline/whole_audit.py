@@ -858,8 +858,10 @@ class Audit(JudgedAudit):
 
         A cluster known to be new is complete without anything to judge.
         """
-        if (empty := self.empty_input) is not None and not empty.is_new:
-            return True
+        return ((empty := self.empty_input) is not None and not empty.is_new) or self.lacks_input()
+
+    def lacks_input(self) -> bool:
+        """Whether input was unreadable, or a kind of evidence is damaged."""
         if any(is_unread(error.reason, error.detail) for _, error in self.unread()):
             return True
         return any(row.state == DAMAGED and row.kind in WHOLE_KINDS for row in self.coverage)

@@ -162,10 +162,11 @@ def test_neighbours_of_a_record() -> None:
     assert alignment.reversed().before(22) == 11
     assert [alignment.match(n) for n in (0, 4, 5, 9, 10, 14, 15)] == [0, 4, None, None, 20, 24, None]
     assert less([(2, 4), (9, 20)], 0, 10) == 6
+    assert less([(2, 7), (4, 6), (9, 20)], 0, 10) == 3
 
 
 def test_pairs_of_topics() -> None:
-    assert named_pairs(["a", "b", "mm2-status.A.internal"], ["west.a", "b"], {}) == ([("a", "west.a"), ("b", "b")], [])
+    assert named_pairs(["a", "b"], ["west.a", "b"], {}) == ([("a", "west.a"), ("b", "b")], [])
     assert named_pairs(["a", "w.a"], ["a", "w.a"], {}) == ([("a", "a"), ("w.a", "w.a")], [])
     assert named_pairs(["a"], ["c"], {}) == ([], ["a"])
     assert named_pairs(["a"], ["c"], parsed_map(["a=c"])) == ([("a", "c")], [])

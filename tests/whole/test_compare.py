@@ -209,6 +209,19 @@ def test_headers_of_a_tool_are_explained_and_others_differ(tmp_path: Path) -> No
     assert ([(row["kind"], row["records"]) for row in done.rows], done.differs) == ([("headers", 10)], True)
 
 
+def test_headers_are_counted_once_and_of_matching_records_alone(tmp_path: Path) -> None:
+    """Records are shifted on one side, equal to their neighbours but for headers, and others have other headers."""
+    traced = [Sent(b"x", b"x", BEGAN + 5, ((b"trace", bytes([n])),)) for n in range(2)]
+    first = Sent(b"e", b"e", BEGAN)
+    rest = sent(*range(10, 40))
+    changed = [record._replace(headers=((b"h", b"1"),)) if n in (3, 4, 20) else record for n, record in enumerate(rest)]
+    a = one(tmp_path / "a", [first, *traced, *rest])
+    assert [row["kind"] for row in compared(a, one(tmp_path / "b", [*traced, *rest])).rows] == ["missing"]
+    done = compared(a, one(tmp_path / "c", [first, *traced, *changed[:9], *changed[10:]]))
+    assert [(row["kind"], row["records"]) for row in done.rows] == [("missing", 1), ("headers", 3)]
+    assert all(type(row["records"]) is int for row in done.rows)
+
+
 def test_what_retention_deleted_first_is_explained(tmp_path: Path) -> None:
     """Records before the log start of the other side may have been deleted there."""
     a, b = one(tmp_path / "a", sent(*ALL)), one(tmp_path / "b", sent(*range(30, 90)), start=30)
@@ -516,6 +529,86 @@ def test_files_that_change_while_they_are_read_are_inconclusive(
     done = compared(a, b)
     assert (done.incomplete, done.differs) == (True, False)
     assert comparison.CHANGED in {row["note"] for row in done.rows}
+
+
+def test_the_end_that_checkpoints_promise_is_unread(tmp_path: Path) -> None:
+    """Of A: its records are not known, so they are not called extra in B. Of both: this is no all-clear."""
+    whole, paths = one(tmp_path / "whole", sent(*ALL)), []
+    for name in ("a", "b"):
+        path = one(tmp_path / name, sent(*ALL))
+        log = next((path / "t-0").glob("*.log"))
+        log.write_bytes(log.read_bytes()[: log.stat().st_size - 10])  # the last batch, of records 87 to 89
+        paths.append(path)
+    for b, kinds in ((whole, ["extra", "unread"]), (paths[1], ["unread", "unread"])):
+        done = compared(paths[0], b)
+        assert ([row["kind"] for row in done.rows], done.incomplete, done.differs) == (kinds, True, False)
+        assert {(row["first_offset"], row["last_offset"]) for row in done.rows if row["first_offset"]} >= {(87, 89)}
+
+
+def test_segments_in_remote_storage_that_are_not_in_the_input_are_unread(tmp_path: Path) -> None:
+    """Whichever side they are of; with them, every record is there."""
+    whole, local = corpora.unpack("tiered-43"), tmp_path / "local"
+    shutil.copytree(whole / "broker-1", local / "broker-1")
+    for a, b in ((local, local), (local, whole), (whole, local)):
+        done = compared(a, b)
+        assert (done.incomplete, done.differs) == (True, False)
+        lost = sum(row["records"] or 0 for row in done.rows if row["kind"] in ("missing", "extra"))
+        assert lost == abs(done.records[0] - done.records[1])
+
+
+def test_a_segment_that_the_source_lacks_is_unread(tmp_path: Path) -> None:
+    """A backup without it is equal to its source, which is no answer to whether the backup has everything."""
+    for name in ("a", "b"):
+        side = Directory(tmp_path / name, "t-0")
+        log = side.logs["t-0"]
+        for first in (0, 30, 60):
+            log.segments.setdefault(first, [])
+            log.tails.setdefault(first, b"")
+            side.write("t-0", sent(*range(first, first + 30)))
+        side.save()
+        (log.folder / f"{30:020}.log").unlink()
+    done = compared(tmp_path / "a", tmp_path / "b")
+    assert [(row["kind"], row["first_offset"], row["last_offset"]) for row in done.rows] == [("unread", 30, 59)]
+
+
+@pytest.mark.parametrize("name", ["__mine", "my.heartbeats"])
+def test_topics_with_the_names_of_others_are_compared(tmp_path: Path, name: str) -> None:
+    """Only Kafka's own topics are left out, and MirrorMaker's where nobody names them."""
+    a, b = (Directory(tmp_path / side, f"{name}-0") for side in ("a", "b"))
+    a.write(f"{name}-0", sent(*range(30)))
+    b.write(f"{name}-0", sent(*range(10)))
+    assert [(row["kind"], row["records"]) for row in compared(a.save(), b.save(), [name]).rows] == [("behind", 20)]
+
+
+def test_an_empty_partition_is_read(tmp_path: Path) -> None:
+    """Without metadata too."""
+    a, b = one(tmp_path / "a", sent(*ALL)), Directory(tmp_path / "b", "t-0")
+    (b.path / "t-0" / f"{0:020}.log").touch()
+    done = compared(a, b.path)
+    assert ([row["kind"] for row in done.rows], done.incomplete) == (["missing"], False)
+
+
+def test_a_topic_that_is_only_compacted_never_expires(tmp_path: Path) -> None:
+    made = []
+    for name, numbers, start in (("a", ALL, 0), ("b", range(30, 90), 30)):
+        side = Directory(tmp_path / name, "t-0", start=start, settings="log.cleanup.policy=compact\n")
+        side.only_partition("t")
+        side.write("t-0", sent(*numbers))
+        side.controller.go_on(BEGAN + 30 * 86_400_000)
+        made.append(side.save().parent)
+    assert [(row["kind"], row["records"]) for row in compared(*made).rows] == [("missing", 30)]
+
+
+def test_an_aborted_batch_says_nothing_about_timestamps(tmp_path: Path) -> None:
+    """A broker set those of the aborted records alone."""
+    a = Directory(tmp_path / "a", "t-0")
+    (batch,) = a.write("t-0", sent(1, 2), 2, producer_id=7, epoch=0, sequence=0,
+                       attributes=TRANSACTIONAL | LOG_APPEND_TIME)  # fmt: skip
+    bare_broker.end(a.logs["t-0"], batch, False, BEGAN + 30)
+    a.write("t-0", sent(*range(4, 30)))
+    later = [record._replace(time=record.time + 1) for record in sent(7, 8)]
+    b = one(tmp_path / "b", sent(4, 5, 6), later, sent(*range(9, 30)))
+    assert [(row["kind"], row["records"]) for row in compared(a.save(), b).rows] == [("changed", 2)]
 
 
 def test_partitions_that_are_not_in_the_input_are_inconclusive(tmp_path: Path) -> None:

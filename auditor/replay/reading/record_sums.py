@@ -15,7 +15,6 @@ from auditor.base.siphash import U64, State, absorb, begun, ended
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec import mirror_maker
 from auditor.connectors.codec.batches import BatchColumns, RecordColumns
-from auditor.connectors.codec.damaged_fields import signed64
 from auditor.connectors.codec.primitives import le64, varint
 from auditor.connectors.codec.records import UNRELIABLE, Decoded, decode_records
 from auditor.connectors.codec.segment import Chunk
@@ -32,7 +31,7 @@ from auditor.replay.task import ReplicaTask
 
 KEY_BYTES = 32
 SIZE = 8
-MODULUS = 1 << 64  # of sums in order
+MODULUS = (1 << 61) - 1  # of sums in order; a prime, so that they depend on each place
 MOST_RUNS = 4096  # of a segment, each with one sum
 _LENGTH, _VALUE = U64(56), U64(32)  # bits below the length of a part, and below the size of a value
 
@@ -90,6 +89,27 @@ def sum_whole(r: RecordColumns, kept: np.ndarray, key: np.ndarray, out: np.ndarr
             to += 1
 
 
+_31, _30, _61, _LOW30, _LOW31, _MODULUS = map(U64, (31, 30, 61, (1 << 30) - 1, (1 << 31) - 1, MODULUS))
+
+
+@kernel
+def _reduced(x: U64) -> U64:
+    x = (x & _MODULUS) + (x >> _61)
+    return x - _MODULUS if x >= _MODULUS else x
+
+
+@kernel
+def fold(sums: np.ndarray, factor: U64) -> U64:
+    """Return the polynomial of ``sums`` at ``factor`` modulo 2^61 - 1, the last one without a factor."""
+    total, high, low = U64(0), factor >> _31, factor & _LOW31
+    for k in range(sums.size):
+        h, w = total >> _31, total & _LOW31
+        middle = w * high + h * low
+        product = h * high * U64(2) + (middle >> _30) + ((middle & _LOW30) << _31) + w * low
+        total = _reduced(_reduced(product) + _reduced(sums[k]))
+    return total
+
+
 class RecordSummer:
     """Sums under one key of :data:`KEY_BYTES` bytes, whose ``name`` does not reveal it."""
 
@@ -97,7 +117,7 @@ class RecordSummer:
         if len(key) != KEY_BYTES:
             raise ValueError(f"a key has {KEY_BYTES} bytes")
         self.key = np.frombuffer(hashlib.blake2b(b"sums", key=key, digest_size=2 * SIZE).digest(), U64)
-        self.factor = int.from_bytes(hashlib.blake2b(b"order", key=key, digest_size=SIZE).digest()) | 1
+        self.factor = int.from_bytes(hashlib.blake2b(b"order", key=key, digest_size=SIZE).digest()) % MODULUS
         self.name = hashlib.blake2b(b"SipHash-2-4", key=key, digest_size=SIZE).hexdigest()
 
     def sums(self, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
@@ -108,14 +128,12 @@ class RecordSummer:
         return out
 
     def in_order(self, sums: np.ndarray) -> int:
-        """Return the sum (of 64 bits with a sign) of records in order, by the sum (uint64) of each."""
-        weights = np.full(len(sums), self.factor, U64)
-        weights[:1] = 1
-        return signed64(int((sums * np.cumprod(weights)[::-1]).sum(dtype=U64)))
+        """Return the sum of records in order, below :data:`MODULUS`, by the sum (uint64) of each."""
+        return int(fold(sums, U64(self.factor)))
 
     def joined(self, first: int, last: int, records: int) -> int:
         """Return the sum in order of two runs of records; ``records``: how many the last one has."""
-        return signed64(first * pow(self.factor, records, MODULUS) + last)
+        return (first * pow(self.factor, records, MODULUS) + last) % MODULUS
 
     def whole(self, run: Decoded, kept: np.ndarray) -> np.ndarray:
         """Return one sum (uint64) of each of the ``kept`` records of a run."""
@@ -282,15 +300,16 @@ class RecordReading(NamedTuple):
             by_broker = (some.attributes & walking.LOG_APPEND_TIME != 0) & (some.magic >= 1)
             if not self.each:
                 whose = np.where(inside[places] & (self.outcomes is None), some.producer_id, -1)[r.batch]
-                yield from self._in_order(run, kept, whose, bool(by_broker[run.rows].any()))
+                yield from self._in_order(run, kept, whose, by_broker[r.batch])
                 continue
             headers = np.where(kept, r.header_count, 0)
             sums = self.summer.of_records(run._replace(records=r._replace(header_count=headers)))
             columns = (r.offset, r.timestamp, some.producer_id[r.batch], *sums, by_broker[r.batch])
             yield SummedRecords(*(column[kept] for column in columns))
 
-    def _in_order(self, run: Decoded, kept: np.ndarray, whose: np.ndarray, by_broker: bool) -> Iterator[Summed]:
-        sums, offset, whose = self.summer.whole(run, kept), run.records.offset[kept], whose[kept]
+    def _in_order(self, run: Decoded, kept: np.ndarray, whose: np.ndarray, by_broker: np.ndarray) -> Iterator[Summed]:
+        sums, offset = self.summer.whole(run, kept), run.records.offset[kept]
+        whose, by_broker = whose[kept], by_broker[kept]
         # There is a marker between transactions, so an offset is missing.
         cuts = np.flatnonzero((np.diff(whose) != 0) | ((whose[1:] >= 0) & (np.diff(offset) > 1))) + 1
         if len(cuts) > MOST_RUNS:
@@ -299,7 +318,7 @@ class RecordReading(NamedTuple):
         for begin, end in pairwise((0, *cuts.tolist(), len(offset))):
             if begin < end:
                 total = self.summer.in_order(sums[begin:end])
-                yield RecordsInOrder(offset[begin:end], int(whose[begin]), by_broker, total)
+                yield RecordsInOrder(offset[begin:end], int(whose[begin]), bool(by_broker[begin:end].any()), total)
 
     def _of_copy(self, raw: Sequence[bytes], some: BatchColumns) -> Iterator[Summed]:
         for n, stored in enumerate(raw):
