@@ -365,16 +365,29 @@ class _Comparing:
         for one in ranges:
             wanted[A].extend((*one.stream, n) for n in one.numbers[:2] if n is not None)
             wanted[B].extend((*one.stream, n) for n in one.numbers[2:] if n is not None)
+            if one.row["kind"] == "expired":
+                wanted[one.side].append((*one.stream, one.source["last"] + 1))
         offsets = matcher.offsets(A, wanted[A]), matcher.offsets(B, wanted[B])
         rows = []
         for one in ranges:
             for k, name in enumerate((*SPANS[A], *SPANS[B])):
                 if (n := one.numbers[k]) is not None:
                     one.row[name] = offsets[k // 2].get((*one.stream, n))
+            if one.row["kind"] == "expired":
+                behind = offsets[one.side].get((*one.stream, one.source["last"] + 1))
+                self._check_start(one, behind == one.row[SPANS[1 - one.side][1]])
             rows.append(one.row)
         if matched.too_many:
             rows.append(_row("missing", note="too many differences: not all of their ranges are listed"))
         return rows
+
+    def _check_start(self, one: _Range, same_offsets: bool) -> None:
+        """Where both sides have the same offsets, retention explains what is below the log start alone."""
+        pair = self.pairs[one.stream[0]]
+        start = self.sides[1 - one.side].logs[pair.first if one.side == B else pair.other, one.stream[1]].start
+        if same_offsets and one.source["last_at"] >= start:
+            note = f"the log of {'AB'[1 - one.side]} starts at offset {start}, where it should have some of them"
+            one.row.update(kind=("missing", "extra")[one.side], differs=True, note=note)
 
     def _missing(self, matched: Matched) -> Iterator[_Range]:
         for r in matched.unmatched[A]:
@@ -562,6 +575,11 @@ class _Range(NamedTuple):
     row: Fields
     source: Values
     numbers: tuple[int | None, int | None, int | None, int | None]
+
+    @property
+    def side(self) -> int:
+        """Whose records a row of missing or extra ones has."""
+        return A if self.numbers[:2] == (None, None) else B
 
 
 def _row(kind: str, **columns: object) -> Fields:

@@ -588,6 +588,15 @@ def test_an_empty_partition_is_read(tmp_path: Path) -> None:
     assert ([row["kind"] for row in done.rows], done.incomplete) == (["missing"], False)
 
 
+@pytest.mark.parametrize(("start", "kind"), [(30, "expired"), (27, "missing"), (29, "missing")])
+def test_retention_does_not_explain_what_follows_the_log_start(tmp_path: Path, start: int, kind: str) -> None:
+    """Both have the same offsets, and B lacks those from 30 to below 30, 27 or 29."""
+    a, b = one(tmp_path / "a", sent(*ALL)), Directory(tmp_path / "b", "t-0", start=start)
+    b.write("t-0", sent(*range(30, 90)), 60, base_offset=30)
+    (row,) = compared(a, b.save()).rows
+    assert (row["kind"], row["records"], row["differs"]) == (kind, 30, kind == "missing")
+
+
 def test_a_topic_that_is_only_compacted_never_expires(tmp_path: Path) -> None:
     made = []
     for name, numbers, start in (("a", ALL, 0), ("b", range(30, 90), 30)):
