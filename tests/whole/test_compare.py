@@ -532,7 +532,7 @@ def test_files_that_change_while_they_are_read_are_inconclusive(
 
 
 def test_the_end_that_checkpoints_promise_is_unread(tmp_path: Path) -> None:
-    """Of A: its records are not known, so they are not called extra in B. Of both: this is no all-clear."""
+    """Of A: its records are not known, so they are not called extra in B. Of both: they are not called equal."""
     whole, paths = one(tmp_path / "whole", sent(*ALL)), []
     for name in ("a", "b"):
         path = one(tmp_path / name, sent(*ALL))
@@ -573,7 +573,7 @@ def test_a_segment_that_the_source_lacks_is_unread(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["__mine", "my.heartbeats"])
 def test_topics_with_the_names_of_others_are_compared(tmp_path: Path, name: str) -> None:
-    """Only Kafka's own topics are left out, and MirrorMaker's where nobody names them."""
+    """Only Kafka's own topics are skipped, and MirrorMaker's where nobody names them."""
     a, b = (Directory(tmp_path / side, f"{name}-0") for side in ("a", "b"))
     a.write(f"{name}-0", sent(*range(30)))
     b.write(f"{name}-0", sent(*range(10)))
