@@ -510,6 +510,8 @@ def test_sums_of_a_kind_do_not_mix_what_is_proved_with_what_is_not(tmp_path: Pat
     done = compared(a.save(), b.save())
     counts = {key: count["records"] for key, count in comparison_counts(done.rows).items()}
     assert counts == {("missing", ""): 2, ("missing", "inconclusive"): 30, ("unread", "inconclusive"): None}
+    text = "".join(comparison_lines(done.shown, done.partitions, done.records, done.incomplete))
+    assert "\nA and B differ; part of the input was not read.\nmissing: 2 records in 1 range\n" in text
 
 
 def test_files_that_change_while_they_are_read_are_inconclusive(
