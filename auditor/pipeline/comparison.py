@@ -80,6 +80,7 @@ KINDS = (
     *("group_late", "group_early", "group_right", "expired", "compacted", "timestamps", "tool_headers"),
 )
 EXPLAINED = frozenset({"expired", "compacted", "timestamps", "tool_headers", "group_early", "group_right"})
+UNMATCHED = ("missing", "behind", "extra", "duplicated", "expired", "compacted")  # kinds of what one side lacks
 SPANS = (("first_offset", "last_offset"), ("other_first_offset", "other_last_offset"))  # of A and of B
 NO_STREAM: Stream = (-1, -1)  # what is in none
 NOT_IN_INPUT = "no copy of it is in the input"
@@ -376,10 +377,23 @@ class _Comparing:
             if one.row["kind"] == "expired":
                 behind = offsets[one.side].get((*one.stream, one.source["last"] + 1))
                 self._check_start(one, behind == one.row[SPANS[1 - one.side][1]])
+            if one.row["kind"] in UNMATCHED:
+                self._check_unread(one)
             rows.append(one.row)
         if matched.too_many:
             rows.append(_row("missing", note="too many differences: not all of their ranges are listed"))
         return rows
+
+    def _check_unread(self, one: _Range) -> None:
+        """Records may be where the other side was not read, between the neighbours that match."""
+        low, high = (None, None) if one.row["kind"] == "duplicated" else (one.row[name] for name in SPANS[1 - one.side])
+        for row in self.unread.get(one.stream, ()):
+            first, last = (row[name] for name in SPANS[1 - one.side])
+            after_low = low is None or last is None or last > low
+            if first is not None and after_low and (high is None or first < high):
+                explained = one.row["kind"] in ("compacted", "expired")
+                kind = ("missing", "extra")[one.side] if explained else one.row["kind"]
+                one.row.update(kind=kind, differs=False, note="inconclusive: not all was read there on the other side")
 
     def _check_start(self, one: _Range, same_offsets: bool) -> None:
         """Where both sides have the same offsets, retention explains what is below the log start alone."""
@@ -418,7 +432,7 @@ class _Comparing:
             if kind == "duplicated":
                 before, after = r["other_first"], r["other_last"]
                 copy = self._later_copy(matched.alignments.get(stream, Alignment([])), r)
-            yield _Range(stream, row, r, (before, after, *copy))
+            yield _Range(stream, row, r, (before, after, *copy), B)
 
     @staticmethod
     def _later_copy(alignment: Alignment, r: Values) -> tuple[int | None, int | None]:
@@ -455,9 +469,6 @@ class _Comparing:
         stream = r["pair"], r["stream"]
         partition = stream[1] if stream[1] >= 0 else r["first"] >> PARTITION_BITS
         row = _row(kind, records=r["last"] - r["first"] + 1, note=note) | self._topics(stream[0], partition, side)
-        if any((one["first_offset"] is None) == (side == A) for one in self.unread.get(stream, ())):
-            row["kind"] = ("missing", "extra")[side] if kind in ("compacted", "expired") else kind
-            row |= {"differs": False, "note": "inconclusive: not all of this partition was read on the other side"}
         times = {"first_at": r["earliest"], "last_at": r["latest"]}
         times = {name: ms if ms >= 0 else None for name, ms in times.items()}
         return row | times | {"producer_id": r["producer"] if r["producer"] == r["most"] else None}
@@ -575,11 +586,7 @@ class _Range(NamedTuple):
     row: Fields
     source: Values
     numbers: tuple[int | None, int | None, int | None, int | None]
-
-    @property
-    def side(self) -> int:
-        """Whose records a row of missing or extra ones has."""
-        return A if self.numbers[:2] == (None, None) else B
+    side: int = A  # whose records
 
 
 def _row(kind: str, **columns: object) -> Fields:

@@ -547,6 +547,19 @@ def test_the_end_that_checkpoints_promise_is_unread(tmp_path: Path) -> None:
         assert {(row["first_offset"], row["last_offset"]) for row in done.rows if row["first_offset"]} >= {(87, 89)}
 
 
+def test_a_loss_beside_what_was_not_read_is_proved(tmp_path: Path) -> None:
+    """B lacks records between two that match, and elsewhere it is damaged or its end is missing."""
+    a, b = one(tmp_path / "a", sent(*ALL)), one(tmp_path / "b", sent(*range(30), *range(36, 90)))
+    file = next((b / "t-0").glob("*.log"))
+    data = bytearray(file.read_bytes())
+    data[data.index(b"value-60")] ^= 0xFF
+    file.write_bytes(data[:-10])
+    done = compared(a, b)
+    kinds = [(row["kind"], row["first_offset"], row["records"]) for row in done.rows if row["kind"] != "unread"]
+    assert kinds == [("missing", 30, 6), ("missing", 60, 3), ("behind", 87, 3)]
+    assert ([row["differs"] for row in done.rows], done.incomplete) == ([True, False, False, False, False], True)
+
+
 def test_segments_in_remote_storage_that_are_not_in_the_input_are_unread(tmp_path: Path) -> None:
     """Whichever side they are of; with them, every record is there."""
     whole, local = corpora.unpack("tiered-43"), tmp_path / "local"
