@@ -386,7 +386,9 @@ class _Comparing:
 
     def _check_unread(self, one: _Range) -> None:
         """Records may be where the other side was not read, between the neighbours that match."""
-        low, high = (None, None) if one.row["kind"] == "duplicated" else (one.row[name] for name in SPANS[1 - one.side])
+        low, high = (one.row[name] for name in SPANS[1 - one.side])
+        if one.source["elsewhere"]:  # of records alike, any may be the one that is lacking
+            low = high = None
         for row in self.unread.get(one.stream, ()):
             first, last = (row[name] for name in SPANS[1 - one.side])
             after_low = low is None or last is None or last > low

@@ -560,6 +560,22 @@ def test_a_loss_beside_what_was_not_read_is_proved(tmp_path: Path) -> None:
     assert ([row["differs"] for row in done.rows], done.incomplete) == ([True, False, False, False, False], True)
 
 
+def test_which_of_equal_records_is_lacking_is_not_known(tmp_path: Path) -> None:
+    """One is in a batch of B that is damaged, another one further on matches: what B lacks behind is all it lacks."""
+    alike = sent(3)
+    records = [*sent(*range(30)), *alike, *sent(*range(30, 60)), *alike, *sent(*range(60, 90))]
+    a, b = (
+        one(tmp_path / "a", records),
+        one(tmp_path / "b", [record for record in records if record.value != b"value-80"]),
+    )
+    file = next((b / "t-0").glob("*.log"))
+    data = bytearray(file.read_bytes())
+    data[data.index(b"value-3", data.index(b"value-29"))] ^= 0xFF
+    file.write_bytes(data)
+    proved = [(row["kind"], row["first_offset"], row["records"]) for row in compared(a, b).rows if row["differs"]]
+    assert proved == [("missing", 82, 1)]
+
+
 def test_segments_in_remote_storage_that_are_not_in_the_input_are_unread(tmp_path: Path) -> None:
     """Whichever side they are of; with them, every record is there."""
     whole, local = corpora.unpack("tiered-43"), tmp_path / "local"
