@@ -8,7 +8,7 @@ from typing import NamedTuple
 INDEX_KINDS = ("index", "timeindex", "txnindex")
 SEGMENT_KINDS = ("log", *INDEX_KINDS)
 METADATA_TOPIC = "__cluster_metadata"
-INTERNAL_TOPICS = frozenset(
+OWN_TOPICS = frozenset(  # that brokers create
     (METADATA_TOPIC, "__consumer_offsets", "__transaction_state", "__share_group_state", "__remote_log_metadata")
 )
 REMOTE_INDEX_CACHE = "remote-log-index-cache"

@@ -15,7 +15,7 @@ from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec import mirror_maker
 from auditor.connectors.codec.mirror_maker import TranslatedOffset
 from auditor.connectors.codec.records import UNRELIABLE
-from auditor.connectors.kafka_names import INTERNAL_TOPICS
+from auditor.connectors.kafka_names import OWN_TOPICS
 from auditor.connectors.schema import from_columns, texts
 from auditor.facts.replica_facts import ReplicaFacts, SummedRun
 from auditor.pipeline.lag_table import stable_end
@@ -86,7 +86,7 @@ def _readable(clusters: Mapping[str, Cluster], key: bytes, packed: Iterable[byte
     for replicas in logs_of(packed):
         log = LogView(replicas, clusters[replicas[0].join_key])
         leader, end = log.leader, log.readable_end
-        if log.is_gone or log.topic in INTERNAL_TOPICS or not (leader.scans or leader.text):
+        if log.is_gone or log.topic in OWN_TOPICS or not (leader.scans or leader.text):
             continue  # without a segment file, even an empty one, nothing is known of the log
         outcomes, stable = Outcomes(leader.transactions, end), stable_end(leader, end)
         place = (leader.join_key, leader.log_dir, log.topic, log.partition)

@@ -13,7 +13,7 @@ from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError
 from auditor.connectors.codec import mirror_maker
 from auditor.connectors.codec.mirror_maker import TranslatedOffset
-from auditor.connectors.kafka_names import INTERNAL_TOPICS
+from auditor.connectors.kafka_names import OWN_TOPICS
 from auditor.connectors.schema import MadeOf, declared
 from auditor.facts.offsets import SHARE
 from auditor.pipeline import summary
@@ -168,7 +168,7 @@ def compare(options: tuple[AuditOptions, AuditOptions], runner: Runner, asked: C
 
     def is_compared(topic: str) -> bool:
         is_named = options[A].topics or topic in asked.topic_map
-        return topic not in INTERNAL_TOPICS and bool(is_named or not mirror_maker.INTERNAL.fullmatch(topic))
+        return topic not in OWN_TOPICS and bool(is_named or not mirror_maker.INTERNAL.fullmatch(topic))
 
     names, lacking = named_pairs([*filter(is_compared, ours)], theirs, asked.topic_map)
     if not names:

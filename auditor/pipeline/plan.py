@@ -20,7 +20,7 @@ import numpy as np
 
 from auditor.base.at_rest import ExternalSort, Fields
 from auditor.base.errors import MIB, bounded, is_unread
-from auditor.connectors.kafka_names import METADATA_TOPIC
+from auditor.connectors.kafka_names import METADATA_TOPIC, OWN_TOPICS
 from auditor.connectors.logdir.files import Inventory, LogDir, Replica, Skipped
 from auditor.connectors.logdir.internal_rows import (
     CONSUMER_OFFSETS,
@@ -281,7 +281,7 @@ def _task(
         before_ms=of.before_ms,
         records=options.records and topic != METADATA_TOPIC,
         digests=KEY if replicated else b"",
-        sum_key=b"" if topic.startswith("__") else options.sum_key,
+        sum_key=b"" if topic in OWN_TOPICS else options.sum_key,
         policy=broker,
         share=share,
         limits=options.limits,

@@ -12,9 +12,9 @@ from auditor.base.errors import bounded
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import FLAW_CRC, UNVERIFIED
 from auditor.connectors.codec.damaged_fields import SegmentContext
-from auditor.connectors.kafka_names import LEADER_EPOCHS
+from auditor.connectors.kafka_names import LEADER_EPOCHS, METADATA_TOPIC, OWN_TOPICS
 from auditor.connectors.logdir.files import EpochStarts
-from auditor.connectors.logdir.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
+from auditor.connectors.logdir.internal_rows import REMOTE_LOG_METADATA
 from auditor.facts.batch_sums import joined
 from auditor.facts.events import KNOWN_IN_SNAPSHOT, SNAPSHOT_DENIES, EventKind
 from auditor.facts.packed import PACK_ABOVE, PackedRows
@@ -41,8 +41,7 @@ from auditor.replay.task import FAR, ReplicaTask, as_records
 # may have known before the first stored batch (rules.md, *judged*, *intact*, *inherited*).
 
 
-METADATA = "__cluster_metadata"
-INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, "__share_group_state", METADATA})
+INTERNAL_TOPICS = OWN_TOPICS - {REMOTE_LOG_METADATA}
 
 
 class ReplicaBounds(NamedTuple):
@@ -81,7 +80,7 @@ def bounds_of(task: ReplicaTask) -> ReplicaBounds:
         bounded(intact_from(task)),
         topic not in SEQUENCE_FREE_TOPICS,
         topic in INTERNAL_TOPICS,
-        topic == METADATA,
+        topic == METADATA_TOPIC,
         task.expiration_ms,
     )
 
@@ -124,7 +123,7 @@ def known_of(task: ReplicaTask, number: int) -> SegmentContext:
         elif task.clean_shutdown and any(snapshot.offset == point for snapshot in replica.snapshots):
             end = -1 if point is None else point
     epochs = EpochStarts(task.place, replica.leader_epochs, task.limits.small_file(LEADER_EPOCHS))
-    return SegmentContext(end, replica.topic != METADATA, epochs, task.clean_shutdown)
+    return SegmentContext(end, replica.topic != METADATA_TOPIC, epochs, task.clean_shutdown)
 
 
 def inherited(stored: Sequence[Stored], begins: int) -> Inherited:
