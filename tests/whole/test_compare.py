@@ -181,6 +181,20 @@ def test_what_is_equal_is_read_once_whatever_its_transactions(
     assert [(row["kind"], row["records"]) for row in compared(path, lacks).rows] == [("missing", 1)]
 
 
+def test_records_behind_later_offsets_are_not_passed_over(tmp_path: Path) -> None:
+    """Damage: a batch at or above the last stable offset, and behind it one below. Consumers get the records below."""
+    path = tmp_path / "a"
+    a = Directory(path, "t-0")
+    a.write("t-0", sent(*range(10)), 10)
+    a.write("t-0", sent(20, 21), 2, producer_id=8, epoch=0, sequence=0, attributes=TRANSACTIONAL)  # open
+    a.write("t-0", sent(22, 23), 2)
+    a.write("t-0", sent(10, 11), 2, base_offset=8)
+    saved = a.save()
+    sums = compared(saved, saved)
+    again = compared(saved, one(tmp_path / "b", sent(*range(10), 10, 11)))
+    assert (sums.records[0], again.rows, again.records) == (12, [], (12, 12))
+
+
 def test_times_that_the_broker_sets_are_explained(tmp_path: Path) -> None:
     """With LogAppendTime records count by key and value alone, and may be equal to each other."""
     records = [Sent(None, b"alike", BEGAN)] * 20 + sent(*range(10))

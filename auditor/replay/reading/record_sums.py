@@ -362,10 +362,15 @@ class SegmentSums:
             self.runs = None
             return
         for one in self.reading.of_chunk(chunk):
-            if not isinstance(one, RecordsInOrder) or len(self.runs) >= MOST_RUNS:
+            if not isinstance(one, RecordsInOrder) or len(self.runs) >= MOST_RUNS or not self._goes_on(one):
                 self.runs = None
                 return
             self._add(self.runs, one)
+
+    def _goes_on(self, one: RecordsInOrder) -> bool:
+        """Whether offsets rise, so that the first and last one of a run bound all of it."""
+        after = not self.runs or int(one.offset[0]) > self.runs[-1].last
+        return after and bool((np.diff(one.offset) > 0).all())
 
     def _add(self, runs: list[SummedRun], one: RecordsInOrder) -> None:
         first, last, records = int(one.offset[0]), int(one.offset[-1]), len(one.offset)
